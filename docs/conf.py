@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shutil
 import sys
 from importlib import import_module
 from operator import attrgetter
@@ -34,7 +35,6 @@ templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates", "**sg_execution_times.rst"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_extra_path = ["reproduction"]  # report.html and results.json, as they are
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -81,6 +81,15 @@ def name_the_defining_class(app, doctree):
             signature["module"], signature["fullname"] = method.__module__, method.__qualname__
 
 
+def copy_the_report(app, error):
+    """Put the report of the papers where the pages link to it, as it is in the repository."""
+    if error is None and app.builder.format == "html":
+        shutil.copytree(
+            Path(__file__).parent / "reproduction", app.outdir / "reproduction", dirs_exist_ok=True
+        )
+
+
 def setup(app):
+    app.connect("build-finished", copy_the_report)
     app.connect("doctree-read", name_the_defining_class, priority=100)  # before viewcode looks
     app.connect("autodoc-process-docstring", escape_norms, priority=100)

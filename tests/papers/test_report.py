@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,15 @@ def test_every_committed_row_is_reached_or_explained(committed):
                 assert found.verdict != Verdict.FAILED, row.id
                 if found.verdict in (Verdict.SHORT, Verdict.NOT_RUN):
                     assert found.text and found.text != "Not run yet.", row.id
+                if found.verdict == Verdict.BETTER:
+                    assert found.text or row.notes, row.id
+
+
+def test_every_committed_row_with_a_fit_says_what_was_called(committed):
+    measured = {"n_train", "C", "loss_difference"}  # of rows without a fit
+    for name, entry in committed["rows"].items():
+        if entry["status"] == "done" and not measured & set(entry["metrics"]):
+            assert re.match(r"\w*SV[CR]\(.*\)$", entry["called"]), name
 
 
 def test_every_committed_figure_is_drawn(committed):
@@ -196,10 +206,11 @@ def test_the_committed_page_in_a_browser(browse, committed):
 def test_the_docs_page_begins_with_the_counts_of_the_committed_results(committed):
     page = COMMITTED.parents[1].joinpath("reproduction.md").read_text(encoding="utf-8")
     assert summary(committed) in page.partition("## Run it")[0]
-    shorts = sum(
-        judge(row, table, committed["rows"].get(row.id)).verdict == Verdict.SHORT
+    found = Counter(
+        judge(row, table, committed["rows"].get(row.id)).verdict
         for name in PAPERS
         for table in paper(name).tables.values()
         for row in table.rows
     )
-    assert shorts == 15 and "Fifteen rows are short" in page
+    assert found[Verdict.SHORT] == 15 and "Fifteen rows are short" in page
+    assert found[Verdict.BETTER] == 31 and "Thirty-one rows are better" in page

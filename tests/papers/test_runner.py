@@ -169,6 +169,8 @@ def test_the_command_reproduces_a_table(command, tmp_path):
     made = re.search(r"<p>Made by <code>(.*?)</code> with (.*?)</p>", page)
     assert made[1] == f"leansvm reproduce peng2016 --table table-1 --quick --out {tmp_path}"
     assert re.fullmatch(r"leansvm \S+, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, seeds 0, 1, .*\.", made[2])
+    called = "L2SVC(C=10000, calibrate=False, kernel=&#39;linear&#39;, solver=&#39;active-set&#39;)"
+    assert f"<li>RLSSVM, 4-point toy: <code>{called}</code></li>" in page
     again = command("peng2016", "--table", "table-1", "--quick")
     assert "4 rows and figures: 3 done (3 of them before), 1 skipped" in again.stdout
 

@@ -21,7 +21,8 @@ def _judged(metric, printed, ours, tolerance, **more):
     ("ours", "verdict"),
     [
         (90.0, Verdict.REACHED),
-        (95.0, Verdict.REACHED),
+        (92.0, Verdict.REACHED),
+        (92.1, Verdict.BETTER),
         (89.5, Verdict.WITHIN),
         (89.0, Verdict.WITHIN),
         (88.9, Verdict.SHORT),
@@ -43,7 +44,7 @@ def test_points_hold_where_no_deviation_is_printed():
     std=st.floats(0, 5),
 )  # fmt: skip
 def test_a_better_figure_never_gets_a_worse_verdict(printed, ours, better, std):
-    order = [Verdict.SHORT, Verdict.WITHIN, Verdict.REACHED]
+    order = [Verdict.SHORT, Verdict.WITHIN, Verdict.REACHED, Verdict.BETTER]
     tolerance = {"points": 0.1, "stds": 1}
     one = _judged("test_error", Printed(printed, std), ours, tolerance)
     other = _judged("test_error", Printed(printed, std), ours - better, tolerance)

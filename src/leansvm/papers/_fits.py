@@ -37,6 +37,10 @@ def published_split(data: LabelledData) -> Split:
     return Split(X, signs(data.y_train), X_test, signs(data.y_test))
 
 
+#: The first model that `fit` got for a row, written as a call; the runner empties the list.
+called: list[str] = []
+
+
 def fit(model: Any, X: Any, y: np.ndarray) -> float:
     """Fit in place, without probabilities, and return the seconds.
 
@@ -44,6 +48,8 @@ def fit(model: Any, X: Any, y: np.ndarray) -> float:
     """
     if "calibrate" in model.get_params(deep=False):
         model.set_params(calibrate=False)
+    if not called:
+        called.append(" ".join(repr(model).split()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         start = time.perf_counter()

@@ -13,7 +13,7 @@ from typing import Any
 
 from leansvm._atomic import write_atomically
 from leansvm.papers import _charts
-from leansvm.papers._experiment import Chart, experiments_of
+from leansvm.papers._experiment import Chart, Experiment, experiments_of
 from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
 from leansvm.papers._store import Store
 from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
@@ -21,6 +21,7 @@ from leansvm.plotting import html
 
 # Rows of one of these can be shown alone.
 _CHOICES = (
+    Verdict.BETTER,
     Verdict.REACHED,
     Verdict.WITHIN,
     Verdict.SHORT,
@@ -28,6 +29,9 @@ _CHOICES = (
     Verdict.QUOTED,
     Verdict.NOT_RUN,
 )
+
+# Counts of a paper in the Markdown table.
+_SHOWN = (str(Verdict.BETTER), "reached", "within tolerance", "short", "times only")
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
@@ -62,8 +66,8 @@ def report(content: Mapping[str, Any]) -> str:
 def summary(content: Mapping[str, Any]) -> str:
     """Return the counts of every paper as a Markdown table, with what was not possible and why."""
     lines = [
-        "| paper | reached | within tolerance | short | times only | not possible, and why |",
-        "| --- | --- | --- | --- | --- | --- |",
+        f"| paper | {' | '.join(_SHOWN)} | not possible, and why |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in PAPERS:
         tables = paper(name).tables.values()
@@ -77,8 +81,8 @@ def summary(content: Mapping[str, Any]) -> str:
         quoted = counts["quoted by the papers"]
         why = [f"{quoted} rows are quoted from other work"] if quoted else []
         why += [f"{n} rows: {text}" for text, n in reasons.items()]
-        judged = (counts[k] for k in ("reached", "within tolerance", "short", "times only"))
-        lines.append(f"| {name} | {' | '.join(map(str, judged))} | {'; '.join(why)} |")
+        shown = " | ".join(str(counts[kind]) for kind in _SHOWN)
+        lines.append(f"| {name} | {shown} | {'; '.join(why)} |")
     return "\n".join(lines)
 
 
@@ -104,7 +108,8 @@ def _counts(found: Iterable[Judgement]) -> dict[str, int]:
     counts = Counter(judgement.verdict for judgement in found)
     return {
         "rows of all tables": counts.total() - counts[Verdict.BESIDE],
-        "judged": counts[Verdict.REACHED] + counts[Verdict.WITHIN] + counts[Verdict.SHORT],
+        "judged": sum(counts[verdict] for verdict in _CHOICES[:4]),
+        str(Verdict.BETTER): counts[Verdict.BETTER],
         "reached": counts[Verdict.REACHED],
         "within tolerance": counts[Verdict.WITHIN],
         "short": counts[Verdict.SHORT],
@@ -128,13 +133,7 @@ def _paper(
         "cited": f"{authors} ({one.year or 'no year'})",
         "counts": _counts(found[row.id] for table in tables for row in table.rows),
         "tables": [
-            _table(
-                table,
-                content["rows"],
-                found,
-                experiments[table.name].charts if table.name in experiments else (),
-            )
-            for table in tables
+            _table(table, content["rows"], found, experiments[table.name]) for table in tables
         ],
         "figures": [
             _figure(one.figures[name], content["figures"].get(one.figures[name].id, {}))
@@ -153,12 +152,12 @@ def _table(
     table: Table,
     stored: Mapping[str, Any],
     found: Mapping[str, Judgement],
-    charts: Sequence[Chart],
+    experiment: Experiment,
 ) -> dict[str, Any]:
     keys = _keys(table)
     metrics = _metrics(table, stored)
     notes: list[str] = []
-    panels = [panel for chart in charts for panel in _chart_panels(table, stored, chart)]
+    panels = [panel for chart in experiment.charts for panel in _chart_panels(table, stored, chart)]
     return {
         "place": f"{table.paper}-{table.name}",
         "title": _title(table.name, table.caption),
@@ -169,6 +168,12 @@ def _table(
             for row in table.rows
         ],
         "notes": notes,
+        "how": (experiment.measure.__doc__ or "").partition("\n")[0],
+        "calls": [
+            (row.name, stored[row.id]["called"])
+            for row in table.rows
+            if "called" in stored.get(row.id, {})
+        ],
         "tolerance": table.tolerance["why"] if table.tolerance else "",
         "figures": [_charts.draw(panel) for panel in panels],
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 from leansvm.datasets import DatasetNotFoundError
 from leansvm.papers._experiment import RunOptions, Skipped, experiments_of
+from leansvm.papers._fits import called
 from leansvm.papers._published import PAPERS, Row, paper
 from leansvm.papers._store import Store
 from leansvm.papers._verdict import metric, summarise
@@ -155,11 +156,12 @@ def _measure(
     def work() -> Outcome:
         if row.source is not None:
             raise Skipped(f"quoted by the paper from {row.source}")
+        called.clear()
         values = measure(row, run)
         figures = {
             name: summarise(v, seconds=metric(name).unit == "s") for name, v in values.items()
         }
-        return {"metrics": figures}
+        return {"metrics": figures} | ({"called": called[0]} if called else {})
 
     return _guarded(work)
 

@@ -16,11 +16,13 @@ from typing import Any
 from leansvm.papers._published import Printed, Row, Table, explain
 
 _ROUNDING = 0.0051  # printed percentages have two digits at most
+_FAR = 2.0  # points: a row that is better by more needs an explanation as well
 
 
 class Verdict(StrEnum):
     """Outcome of a row."""
 
+    BETTER = "better by more than 2 points"  # suspiciously good: a note says why it can be
     REACHED = "reached"  # as good as the paper's, or better
     WITHIN = "within tolerance"  # worse, but within what the table allows
     SHORT = "short"  # worse than that
@@ -112,7 +114,7 @@ def judge(row: Row, table: Table, stored: Mapping[str, Any] | None) -> Judgement
     decisive = [verdict for verdict in found.values() if verdict is not None]
     if not decisive:
         return Judgement(Verdict.MEASURED, explain(row) or "")
-    order = (Verdict.SHORT, Verdict.WITHIN, Verdict.REACHED)
+    order = (Verdict.SHORT, Verdict.WITHIN, Verdict.REACHED, Verdict.BETTER)
     return Judgement(next(v for v in order if v in decisive), explain(row) or "")
 
 
@@ -124,7 +126,7 @@ def _judge_metric(name: str, printed: Printed, ours: float, table: Table) -> Ver
         return None
     worse = how.better * (printed.mean - ours)
     if worse <= _ROUNDING:
-        return Verdict.REACHED
+        return Verdict.BETTER if worse < -_FAR else Verdict.REACHED
     return Verdict.WITHIN if worse <= tolerance(table, printed) + _ROUNDING else Verdict.SHORT
 
 
