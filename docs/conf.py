@@ -21,13 +21,13 @@ version = release = __version__
 
 extensions = [
     "mathml",
+    "names",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 html_math_renderer = "mathml"
@@ -89,7 +89,15 @@ def copy_the_report(app, error):
         )
 
 
+def add_menu(app, docname, source):
+    """Add the site's menu to a page; the page itself stays readable outside the site."""
+    menu = Path(__file__).parent / "_templates" / f"menu_{docname}.md"
+    if menu.exists():
+        source[0] += "\n" + menu.read_text("utf-8")
+
+
 def setup(app):
+    app.connect("source-read", add_menu)
     app.connect("build-finished", copy_the_report)
     app.connect("doctree-read", name_the_defining_class, priority=100)  # before viewcode looks
     app.connect("autodoc-process-docstring", escape_norms, priority=100)

@@ -20,7 +20,7 @@ def test_tables_are_those_of_the_results(page):
 def test_the_first_page_has_the_example_of_the_readme():
     # it runs once, as the README's: tests/test_package.py
     (example,) = re.findall(r"^```python\n(.*?)^```", _text("README.md"), re.S | re.M)
-    assert f"```{{code-block}} python\n{example}```" in _text("docs/index.md")
+    assert f"```py\n{example}```" in _text("docs/index.md")
 
 
 def test_every_part_is_shown_somewhere():
