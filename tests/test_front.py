@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import front
+from benchmarks import front, tabular_figures
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/index.md", "docs/benchmarks.md")
@@ -15,6 +15,11 @@ PAGES = ("README.md", "docs/index.md", "docs/benchmarks.md")
 def test_tables_are_those_of_the_results(page):
     text = (ROOT / page).read_text("utf-8")
     assert front.filled(text) == text, "run: python -m benchmarks.front"
+
+
+def test_the_long_table_is_that_of_the_results():
+    found = tabular_figures.markdown(front.read("tabular-cells"))
+    assert found in _text("docs/benchmarks.md"), "run: python -m benchmarks.tabular_figures"
 
 
 def test_the_first_page_has_the_example_of_the_readme():
