@@ -15,8 +15,8 @@ from leansvm.basis.candidates.rounds import Rounds
 class Backfitting(CandidateSelector):
     """Basis rows that lower the model's squared-loss objective most, one at a time (ICP).
 
-    Of ``n_candidates`` random rows the one is taken whose coefficient, added to the fit, lowers
-    the objective most; then all coefficients are fitted again.
+    Each step looks at ``n_candidates`` random rows and takes the one whose coefficient, added to
+    the fit, lowers the objective most; then all coefficients are fitted again.
 
     Parameters
     ----------
@@ -26,10 +26,10 @@ class Backfitting(CandidateSelector):
     tol : float, default=0.0
         Stop when the best candidate lowers the objective, divided by C, by no more than this.
     keep_pool : bool, default=True
-        Keep good candidates, and take up to ``n_candidates`` / 5 of them, one after the other,
-        before rows are drawn in place of those taken and of the worst third: the best of four
-        times as many. False draws all of them anew for every point, as the paper does; that is
-        several times slower.
+        Keep good candidates in a pool. Up to ``n_candidates`` / 5 of them become points, one after
+        the other, before new rows replace those taken and the worst third. So a point is the best
+        of about four times as many rows. False draws all candidates anew for every point, as the
+        paper's Algorithm 2 does; that is several times slower.
     random_state : int, RandomState instance or None, default=None
         Order in which rows become candidates; None: the estimator's.
 

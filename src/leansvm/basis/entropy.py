@@ -34,8 +34,8 @@ _DRAWS = 16  # batches drawn and taken at once: both may go over all rows
 class RenyiEntropy(BasisSelector):
     """Spread the basis over the data: exchange rows while the quadratic Renyi entropy grows.
 
-    Starts from a random basis. No work grows with the number of rows but for drawing; a trial
-    costs about two kernel rows of the size of the basis. Rows are drawn with probability
+    Starts from a random basis. Only drawing depends on the number of rows; a trial costs about
+    two kernel rows of the size of the basis. Rows are drawn with probability
     proportional to their weight. The result is put in the order of pivoted Cholesky, without
     points that the others determine.
 

@@ -1,7 +1,7 @@
 """Matrices of the size of the basis that stay where the rows are: K_BB = L L', k(x, B) L^-T.
 
 A large basis makes matrices of gigabytes, which are factored on a GPU in less time than it takes to
-bring them to the host. Small ones are solved on the host as ever, without a launch for every step.
+copy them to the host. Small ones are solved on the host, which saves a launch for every step.
 """
 
 from __future__ import annotations

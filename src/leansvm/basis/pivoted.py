@@ -17,8 +17,8 @@ class PivotedCholesky(BasisSelector):
     """Choose the row that the basis so far approximates worst, again and again.
 
     With P the whitened basis, the next row is the one with the largest residual
-    k(x, x) - |P_x|^2; of equal ones the first. Rows are taken in rounds, so that the work is
-    done by matrix products, with the same result as one at a time (`theta` = 1). Weights do not
+    k(x, x) - |P_x|^2; ties go to the first row. Rows are taken in rounds, so that matrix products
+    do the work; the result is the same as one at a time (`theta` = 1). Weights do not
     change the order, except that rows of zero weight are never chosen.
 
     Parameters

@@ -28,11 +28,11 @@ _FEWEST_DRAWS, _MOST_DRAWS = 32, 1000
 
 
 class RandomPivotedCholesky(BasisSelector):
-    """Draw rows with probability proportional to what the basis so far misses of them.
+    """Draw rows with probability proportional to the part that the basis does not represent.
 
-    Between `RandomBasis`, which may choose what the basis has already, and `PivotedCholesky`,
-    which goes for outliers: close to the best low-rank approximation of the kernel matrix in
-    expectation. A row of weight w is drawn like w copies of it.
+    A compromise: `RandomBasis` may choose rows that the basis already represents, and
+    `PivotedCholesky` prefers outliers. In expectation this choice is close to the best low-rank
+    approximation of the kernel matrix. A row of weight w is drawn like w copies of it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Prediction intervals and sets of the squared-loss machines, which keep their rows for them."""
+"""Prediction intervals and sets of the squared-loss estimators, which keep their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leansvm.rows import class_numbers, resolve_cache_size, tiles_within
 
 
 class KeepsRows(KernelMachine):
-    """A machine that remembers where its training rows are; files and pickles do not hold them."""
+    """An estimator that keeps a reference to its training rows; files and pickles do not."""
 
     _keeps_rows = True
     _answers: Answers | None  # made at the first question

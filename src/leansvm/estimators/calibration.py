@@ -2,8 +2,8 @@
 
 All classes share g, which rises and has g(0) = 0: the most probable class is always the one that
 `predict` returns. g has one slope in each of six zones of f: a squared loss makes f the mean of
-targets +-1, whose log odds are steep only near +-1. With few rows in a zone, its slope stays near
-one scale for all. Targets are smoothed as Platt does, (N + 1) / (N + 2) for the own class.
+targets +-1, whose log odds are steep only near +-1. If a zone has few rows, its slope stays close
+to one scale for all zones. Targets are smoothed as Platt does: (N + 1) / (N + 2) for the own class.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leansvm.rows import column_per_class
 Array = NDArray[np.float64]
 Slopes = float | Array
 _LOG_SCALES = np.linspace(-12.0, 12.0, 49)
-_VALLEYS = 3  # of the cross-entropy, of which the lowest is taken
+_VALLEYS = 3  # minima of the cross-entropy that are compared
 _GRID_ROWS = 1000  # on which the grid is evaluated
 _NUMBERS = 40_000  # decision values to which slopes are fitted
 KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
@@ -45,7 +45,7 @@ def fit_slopes(
     other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
     targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
     targets[np.arange(len(labels)), labels] = 1.0 - other
-    if values.size > _NUMBERS:  # a part of many numbers says enough; it holds rare classes
+    if values.size > _NUMBERS:  # a sample is enough; rare classes stay in it
         rows, times = _some_of_each(labels, _NUMBERS // (values.shape[1] * n_classes))
         values, targets, weight = values[rows], targets[rows], weight[rows] * times
     scale = _scale(values, targets, weight)
@@ -67,7 +67,7 @@ def fit_slopes(
 
 
 def _some_of_each(labels: NDArray[np.intp], most: int) -> tuple[NDArray[np.intp], Array]:
-    """Return about ``most`` rows of each class, or all there are, and how many each stands for."""
+    """Return about ``most`` rows of each class, or all, and how many rows each represents."""
     counts = np.bincount(labels)
     step = np.maximum(-(-counts // max(most, 1)), 1)
     order = np.argsort(labels, kind="stable")
@@ -89,7 +89,7 @@ def _scale(values: Array, targets: Array, weight: Array) -> float:
         return _cross_entropy(np.exp(log_a) * values, targets, weight)[0]
 
     valleys = [(float(_LOG_SCALES[0]), float(_LOG_SCALES[-1]))]
-    if values.shape[1] > 1:  # there may be more than one valley: each is around a low of the grid
+    if values.shape[1] > 1:  # there may be several minima: each is near a low of the grid
         few = slice(None, None, -(-len(values) // _GRID_ROWS))
         known = values[few], targets[few], weight[few]
         costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(_LOG_SCALES)]

@@ -161,7 +161,7 @@ class LowRankMachine(ReadableModel, Machine):
         return None
 
     def _grow(self, data: TrainingData, kernel: None, run: Run) -> FunctionPlan:
-        """Decide where the functions start and how many there may be."""
+        """Choose where the functions start and the largest number of functions."""
         given = None if isinstance(self.init, str) else given_centers(self.init, data.X.shape[1])
         if given is not None:
             sizes = [len(given)]
@@ -271,8 +271,8 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         Whether the paper's steps move all functions at once, or one after the other with the
         outputs brought up to date in between, as in the paper's Algorithm 1.
     backtracking : bool, default=False
-        Halve a step of the paper's until the objective, with the dual variables held, does not
-        fall; a fixed step may let it fall.
+        Halve the paper's steps until the objective, with fixed dual variables, does not fall. A
+        step of fixed length may let it fall.
 
     See Also
     --------

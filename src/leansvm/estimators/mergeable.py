@@ -1,4 +1,4 @@
-"""Models made of sums over rows: `partial_fit` adds batches to them, `FitState` merges them."""
+"""Models from sums over rows: `partial_fit` adds batches to the sums, `FitState` merges them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
 
 
 class Mergeable(KernelMachine):
-    """Models made of sums over the rows; later rows are added to the sums."""
+    """Estimators whose fit needs only sums over the rows; later rows are added to the sums."""
 
     _training_only = KernelMachine._training_only | {"_features", "_sums", "_selected"}
     _features: KernelFeatures

@@ -56,10 +56,10 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
 
 
 class _WithCalibration:
-    """A method that exists unless ``calibrate=False``.
+    """A method that exists unless ``calibrate=False``; with a logistic loss it always exists.
 
-    With a probabilistic loss it always exists. Its error says how to get the method; that of
-    scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
+    The error says how to get the method. (scikit-learn's `available_if` would end with "has no
+    attribute", and the reason would be far above.)
     """
 
     def __init__(self, method: Callable[[Any, Any], Any]) -> None:
@@ -163,7 +163,7 @@ class Classifier(ClassifierMixin, Machine):
 
     @_WithCalibration
     def predict_proba(self, X: Any) -> Any:
-        """Probability of every class; exists unless ``calibrate=False``.
+        """Probability of every class; needs ``calibrate=True``, except with a logistic loss.
 
         Parameters
         ----------
@@ -209,7 +209,7 @@ class Classifier(ClassifierMixin, Machine):
         return values if loss is None else loss.log_odds(values), scale
 
     def _link(self) -> tuple[Logistic | None, Slopes]:
-        """Return the loss that turns values into log odds (None: they need none), and slopes."""
+        """Return the loss that turns values into log odds (None: they are log odds), and slopes."""
         return None, vars(self).get("calibration_slopes_", self.calibration_scale_)
 
     def _known_link(self) -> tuple[Logistic | None, Slopes] | None:

@@ -1,10 +1,10 @@
 """Features before a kernel is computed: moved between bounds, and bent by curves.
 
-Rows far out in a heavy tail are near no basis point, and a model says nothing about them. Moving
-each feature into [lower, upper] brings them to the edge of the data.
+Rows far out in a heavy tail are near no basis point, so a model knows nothing about them. Clipping
+each feature to [lower, upper] moves such rows to the edge of the data.
 
-A quantile feature is what a curve through knots makes of a feature: piecewise linear, rising, and
-constant beyond its first and last knot. Learned kernels take q(x) = Phi^-1(F(x)), F the
+A quantile feature is a curve of a feature, given by knots: piecewise linear, rising, and constant
+beyond its first and last knot. Learned kernels take q(x) = Phi^-1(F(x)), F the
 distribution of the feature in the training rows, at some of its quantiles: equally many rows lie
 between two knots, and far tails come near.
 """

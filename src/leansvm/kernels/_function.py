@@ -1,4 +1,4 @@
-"""The base classes of all kernels: what the library asks a kernel k(x, z).
+"""The base classes of all kernels: the methods that the library calls.
 
 A kernel is one class, made from its numbers (gamma, degree, coef0); `_kernel` lists
 them. `leansvm.kernels.Kernel` prepares rows (types, clipping, memory) and asks these classes.
@@ -72,15 +72,15 @@ class KernelFunction:
         return xp.ones(X.shape[0], dtype=X.dtype, device=device_of(X))
 
     def device_columns(self, xp: Any, X: Any) -> Callable[[int], Any]:
-        """Return t -> k(X, x_t); what the columns share may be computed once."""
+        """Return t -> k(X, x_t); parts that all columns share may be computed once."""
         return lambda t: self.device_block(xp, X, X[t : t + 1, :])[:, 0]
 
     def fused_times(self, X: Any, V: Any) -> Any | None:
-        """Return k(X, X) V of rows on a device in one pass; None where there is no such form."""
+        """Return k(X, X) V of rows on a device in one pass; None if the kernel cannot do it."""
         return None
 
     def row_form(self, points: Array) -> RowForm | None:
-        """Return x -> k(x, z_j) of every point; None where that is no faster than a block."""
+        """Return x -> k(x, z_j) of every point; None if that is no faster than a block."""
         return None
 
     def expression(self, points: Array, coef: Array) -> Expression:
@@ -121,7 +121,7 @@ class KernelFunction:
     ) -> Array | None:
         """Return sum_ij coef_j k(x_i with x_if = v, z_j), values v of the grid x outputs.
 
-        ``base`` is what `pair_sums` returned. None where blocks of values are as fast.
+        ``base`` is the result of `pair_sums`. Returns None if blocks of values are as fast.
         """
         return None
 

@@ -192,11 +192,11 @@ class Kernel:
         return self.function.diag(X if self.has_unit_diagonal else self._clipped(X), start)
 
     def row_form(self, points: Any) -> RowForm | None:
-        """Return the function x -> k(x, z_j) of every point; None where a block is as fast.
+        """Return the function x -> k(x, z_j) of every point; None if a block is as fast.
 
-        What depends on the points alone is computed once. Nothing changes afterwards, so that
-        threads may share it. There is none for callables, "precomputed", "cosine" and "chi2", for
-        CSR points, and for scales at which squares may overflow.
+        Parts that depend only on the points are computed once. The function does not change, so
+        threads may share it. It does not exist for callables, "precomputed", "cosine" and "chi2",
+        for CSR points, and for scales at which squares may overflow.
         """
         if sparse.issparse(points) or callable(self.name) or self.precomputed:
             return None
@@ -277,7 +277,7 @@ def resolve_gamma(
 
 
 def refuse_length(gamma: Any, n_features: int) -> None:
-    """Raise the error of a gamma that has not one value for each feature."""
+    """Raise the error for a gamma whose length is not the number of features."""
     raise ValueError(f"gamma has {len(gamma)} values, X has {n_features} features.")
 
 

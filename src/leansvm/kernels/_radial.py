@@ -35,9 +35,9 @@ class Radial(DistanceKernel):
     sum = "squared"
 
     def in_place(self, values: Any, reach: float = 0.0) -> Any:
-        """Turn multiples of D into values of k, in their memory where the library can.
+        """Turn multiples of D into values of k, in place if the library can.
 
-        ``reach`` is a bound of all D, where one is known that says something.
+        ``reach`` is an upper bound of all D, if a useful one is known.
         """
         raise NotImplementedError
 
@@ -279,7 +279,7 @@ def near_bound(spread: float, eps: float, n_features: int) -> float:
 def measure_near(D: Any, X: Any, Z: Any, gamma: Gamma, bound: float) -> bool:
     """Replace every D_ij below ``bound`` by the sum of gamma_f (x_if - z_jf)^2.
 
-    Return False, and change nothing, when so many are below that all are measured faster.
+    If so many are below that measuring all is faster, change nothing and return False.
     """
     xp = namespace(D)
     if float(xp.min(D)) >= bound:

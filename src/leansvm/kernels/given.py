@@ -1,4 +1,4 @@
-"""Kernels whose values the user gives: a precomputed matrix, or a function of his own."""
+"""Kernels whose values come from the user: a precomputed matrix, or a function."""
 
 from __future__ import annotations
 

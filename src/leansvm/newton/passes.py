@@ -48,7 +48,7 @@ class NewtonRows:
 
 @dataclass(frozen=True)
 class NewtonPass:
-    """Which outputs a pass over the rows is for, each with its loss."""
+    """The outputs that a pass over the rows works on, each with its loss."""
 
     features: FeatureMap
     margin: bool  # classification
@@ -56,7 +56,7 @@ class NewtonPass:
     centre: Array | None = None  # what is subtracted from every column of the targets
 
     def targets(self, block: Block) -> tuple[Any, Any, Any]:
-        """Return side, y less its centre (rows x outputs) and weights, where the rows are."""
+        """Return side, y minus its centre (rows x outputs) and weights, on the rows' device."""
         y, xp = as_float64(block.y), namespace(block.X)
         if self.centre is not None:
             y = y - like_rows(self.centre, y)
@@ -93,14 +93,14 @@ def begin(block: Block, features: FeatureMap, theta: Array) -> None:
 
 @declare("X", keeps=(NewtonRows, *COLUMNS), changes=("in_gram",))
 def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
-    """Go over to another size of the same basis; no row is in a Gram matrix then."""
+    """Change to another size of the same basis; no row is in a Gram matrix then."""
     block.kept(NewtonRows).in_gram[...] = False
     resize_columns(block, before, after)
 
 
 @declare(keeps=(NewtonRows, *COLUMNS))
 def end(block: Block, features: FeatureMap) -> None:
-    """Drop what the solver has kept, and what the features have."""
+    """Drop everything that the solver and the features have kept."""
     block.drop(NewtonRows)
     block.drop(ColumnRows)
     if features.frees:
@@ -176,7 +176,7 @@ class HessianPlan:
 
 @declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS), changes=("in_gram",))
 def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> tuple[Any, ...]:
-    """Return, for every output, what its Hessian needs of this block: 0, rows or a matrix.
+    """Return this block's part of the Hessian of every output: 0, rows or a matrix.
 
     "update": the rows that entered and those that left since the Gram matrix was made;
     "rebuild": all curved rows; "shared": nothing, another output sends the same; "woodbury": all

@@ -31,13 +31,13 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-_MATRICES = 7  # r x r at a time, beside those of tiles on their way
+_MATRICES = 7  # matrices of r x r at a time, besides those of tiles at work
 PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that need one
 _TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
 _ROUGH = 1e-2  # relative gradient and gap of solutions that are compared, or that others start from
 _COMPARED = 256  # points of the largest basis on which values of C are compared
-_TIE = 1e-3  # share of the loss that is added to the mistakes: several C may make none
-_BETTER = 1e-3  # another C has to lower the error by this share: rounding decides nothing
+_TIE = 1e-3  # share of the loss added to the mistakes: several C may make no mistake
+_BETTER = 1e-3  # another C must lower the error by this share, so that rounding does not decide
 _FOR_MANY = 500  # points that n_basis="auto" may take with any number of classes
 _FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this share
 # Half-decades: C="loo" looks at as many of them as it needs.
@@ -89,9 +89,9 @@ class ReducedProblem:
     phases: Phases = field(default_factory=Phases)
 
     def largest_size(self, wanted: int) -> int:
-        """Return how many of the points that ``n_basis="auto"`` may take fit in the budget.
+        """Return the largest number of points that ``n_basis="auto"`` and the budget allow.
 
-        Where the curvature varies every output has a Gram matrix of its own: fewer points for many.
+        If the curvature varies, every output has its own Gram matrix: many outputs, fewer points.
         """
         if not self.loss.curvature_is_piecewise_constant:
             wanted = min(wanted, max(_FOR_MANY, int(wanted / self.outputs**0.5)))
@@ -106,7 +106,7 @@ class ReducedProblem:
     def fit(self, basis: Basis, path: Array, grows: bool = False) -> ReducedFit:
         """Solve at every C of the path or at the best.
 
-        On all points of the basis or, if it ``grows``, on as many of its first points as pay.
+        Uses all points of the basis or, if it ``grows``, as many of its first points as pay.
         """
         kernel, points, known = self.kernel, basis.points(self.kernel), basis.L is not None
         constant, last = 1.0 if np.isfinite(self.bias_penalty) else None, None

@@ -30,8 +30,8 @@ def refit(
 ) -> tuple[Array, float]:
     """Minimise over the coefficients of the first k columns of P, and the bias.
 
-    ``blocks`` keep P (`leansvm.basis.cholesky.FactorRows`), which stays. Steps go from ``start``,
-    k x n_outputs, with the bias, unless it is absent, in a last row. ``bias_penalty`` is 0 for a
+    ``blocks`` keep P (`leansvm.basis.cholesky.FactorRows`) and do not change it. Steps begin at
+    ``start``, k x n_outputs; its last row is the bias, if there is one. ``bias_penalty`` is 0 for a
     free bias and inf for none; ``margin`` says that the model classifies. Returns coefficients of
     the shape of ``start`` and the value of the objective there.
     """

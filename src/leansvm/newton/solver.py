@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 _FLAT_ENOUGH = 0.5  # the full step is taken if it leaves at most this share of the slope
 _ARMIJO = 1e-4  # and lowers the objective by at least this share of the slope
 _EXACT = 1e-3  # a line search ends when this share of the slope is left
-_CANCELLED = 1e-6  # share of its terms that the gradient at zero has at least, as a unit
+_CANCELLED = 1e-6  # the gradient at zero, as a unit, is at least this share of its terms
 _IDLE_STEPS, _FALL = 10, 0.01  # an output ends if in so many steps its objective falls by less
 # than this share of tol, and its gradient not to a half: rounding, or a zigzag from row to row
 _IDLE_ROUGH, _ROUGH = 3, 1e-3  # the same before the last stage, and for a tol above this
@@ -114,7 +114,7 @@ class NewtonSolver(NewtonMatrices):
     ) -> Solution:
         """Minimise from ``theta`` (width x outputs), from the last solution, or from zero.
 
-        With ``goes_on`` the steps so far are a part of this solution's history.
+        With ``goes_on`` the history of this solution includes the steps so far.
         """
         # small products between passes over tiles: BLAS threads would spin on into the tiles
         with blas_for(self.features.width, SERIAL_WIDTH):
@@ -127,7 +127,7 @@ class NewtonSolver(NewtonMatrices):
     def minimise(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
         """Take Newton steps until gradient and gap are below ``tol``, without a certificate.
 
-        From zero to a large C s steps would take up one row after the other: smaller C come first.
+        For a large C s, steps from zero would add one row at a time, so smaller C come first.
         """
         goals = [(C, tol)]
         if theta is None and self._loss is None and not isinstance(loss, Squared):
@@ -218,7 +218,7 @@ class NewtonSolver(NewtonMatrices):
     ) -> None:
         """Set objective, gradient (19), its relative norm and the duality gap: one pass.
 
-        No pass where the sums at these points were ``found`` before, or where they are looked at
+        No pass is needed if the sums at these points were ``found`` before, or if they are used
         ``again`` with another C. With slopes g as dual variables, P - D = C/2 sum_j
         (gradient_j)^2 / rho_j, plus b * gradient_b for a free bias,
         which also has to be dual feasible.
@@ -264,7 +264,7 @@ class NewtonSolver(NewtonMatrices):
     # ------------------------------------------------------------------ line search
 
     def _line_search(self, outputs: list[Output], directions: Array) -> None:
-        """Take the full step, or go to the minimum along the direction where that is not good."""
+        """Take the full step; if it is not good enough, go to the minimum along the direction."""
         task, n = self.task(outputs), len(outputs)
         trial = Slopes(*self.blocks.sum(passes.slopes, task, directions))
         before, after, lengths = np.empty(n), np.empty(n), np.ones(n)
@@ -375,7 +375,7 @@ class NewtonSolver(NewtonMatrices):
 
 
 def _weighted_means(blocks: RowBlocks, n_outputs: int) -> Array:
-    """Return the means of the targets: large ones would leave few digits for what varies.
+    """Return the means of the targets, to subtract: large means would cost digits.
 
     The second pass makes those of equal targets exact. Sums beyond float64 count as 0.
     """

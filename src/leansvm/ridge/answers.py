@@ -1,7 +1,7 @@
 """Questions after a fit of the squared loss, from its small matrix and its training rows.
 
-`Answers` puts together what a machine knows (`Fitted`) and where its rows are, works out the models
-without each row, or without each fold, when first asked, and keeps them.
+`Answers` combines the fitted model (`Fitted`) with its training rows. At the first question it
+computes the models without each row, or without each fold, and keeps them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Fitted:
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """What the small matrix says of any row, on the host."""
+        """The map from rows to coordinates of the small matrix, on the host."""
         assert self.features is not None and self.sums is not None
         sums = self.sums.total() if isinstance(self.sums, FoldSums) else self.sums.on_host()
         features = self.features if self.kernel.precomputed else self.features.on_host()
@@ -76,7 +76,7 @@ class Fitted:
 
 
 class Answers:
-    """Answers of one fit; ``data`` are its training rows, None where they are not known."""
+    """Answers of one fit; ``data`` are its training rows, None if they are not known."""
 
     def __init__(self, fitted: Fitted, data: Any) -> None:
         self.fitted, self._data = fitted, data
@@ -93,11 +93,11 @@ class Answers:
 
     @cached_property
     def distinct(self) -> Any:
-        """The training rows, the first of equal ones standing for all."""
+        """The distinct training rows: the first of equal rows represents all of them."""
         return self.data.merge_copies(self.fitted.budget)
 
     def are_of(self, data: Any) -> bool:
-        """Whether the models without each row are worked out, for rows that equal these."""
+        """Whether the models without each row are known already, for rows equal to these."""
         return (
             "left_out" in vars(self) and self._digest is not None and self._digest == _digest(data)
         )
@@ -118,10 +118,10 @@ class Answers:
         return self._checked(found)
 
     def _cancels(self, data: Any) -> bool:
-        """Whether 1 - h of a row may be lost in rounding, and rows in memory allow another way.
+        """Whether rounding may destroy 1 - h of a row, and rows in memory allow another way.
 
-        That takes a basis of most rows, and little regularisation: a row's own function alone gives
-        it 1 - h = 1 / (1 + C s k(x, x)), and the others a few times less.
+        This happens if most rows are in the basis and C is large: a row's own function alone makes
+        1 - h = 1 / (1 + C s k(x, x)), and the other functions make it a few times smaller.
         """
         fitted, merged = self.fitted, data.merged
         assert fitted.features is not None
@@ -134,7 +134,7 @@ class Answers:
 
     @cached_property
     def places(self) -> NDArray[np.intp]:
-        """Where each training row is among the distinct ones; wrong for rows of zero weight."""
+        """Position of each training row among the distinct ones; wrong for rows of zero weight."""
         merged = self.distinct.merged
         return np.asarray(np.searchsorted(self.left_out.rows, merged.first)[merged.group])
 
@@ -152,7 +152,7 @@ class Answers:
         return residual
 
     def refuse_other_rows(self) -> None:
-        """Raise a ValueError unless rows are known and those of the fit."""
+        """Raise a ValueError if the rows are unknown, or not the rows of the fit."""
         if self._data is None:
             raise ValueError(_OTHER_ROWS)
         self._checked(self.left_out)
@@ -183,8 +183,8 @@ class Answers:
     def counted(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return positions of rows whose left-out errors are like those of new rows.
 
-        These are the rows outside of a small basis: without its target a basis row still has a
-        function of its own. Where few rows are left outside, all are counted, as in `mean_errors`.
+        These are the rows outside of a small basis: a basis row keeps its own function even if its
+        target is left out. If few rows are outside, all rows count, as in `mean_errors`.
         """
         every, basis = np.arange(len(rows)), self.fitted.basis_rows
         if self.fitted.features is None or basis is None:
@@ -248,7 +248,7 @@ class Answers:
         return local_spread(model, counted, blocks, self.fitted.kernel, budget)
 
     def _normal_margins(self, X: Any, alpha: float) -> Array:
-        """Return z sigma sqrt(1 + variance of f), from the sums of the fit where it has them."""
+        """Return z sigma sqrt(1 + variance of f), from the sums of the fit if it has them."""
         budget = self.fitted.budget
         if self.fitted.features is None:
             variance, noise = spreads_at(self.left_out, X, budget)[1], self.left_out.noise()
@@ -261,7 +261,7 @@ class Answers:
     def novelty(self, variance: Array) -> Array:
         """Return the share of training rows with at least this variance.
 
-        Training rows have that of the model without them; the new row counts as one.
+        For a training row it is the variance in the model without it. The new row counts, too.
         """
         model = self.left_out
         known = model.left_out_variance()
@@ -325,7 +325,7 @@ def _check_alpha(alpha: float) -> None:
 
 
 def own_margins(values: Array, labels: NDArray[np.intp]) -> Array:
-    """Return the value of every row's own class less the largest of the others."""
+    """Return the value of every row's own class minus the largest of the other classes."""
     values, rows = column_per_class(values).copy(), np.arange(len(values))
     own = values[rows, labels]
     values[rows, labels] = -np.inf

@@ -1,13 +1,13 @@
-"""Leave-one-out: what C, sizes, kernels and scales are compared by.
+"""Leave-one-out errors, which compare values of C, sizes, kernels and scales.
 
-A row's residual in the model without it is e / (1 - h), with its residual e and leverage h. When
-the target of a basis row x_i is left out, its function k(., x_i) stays in the model, and rows
-nearby decide its coefficient: the error at x_i then grows with C and with the basis as that of no
-new row does. So models are compared by the rows outside of the basis, where these are enough. With
-all rows in the basis left-out errors are those of refitting without the row. Where weights differ,
-a few rows may weigh as much as all others, such as those of a rare class: a class with few rows
-outside is judged by all of its rows. Where left-out errors of all rows would cost too much, some
-rows that stand for all, the `EvaluationRows`, are left out one at a time.
+The residual of a row in the model without it is e / (1 - h), with its residual e and leverage h.
+If the target of a basis row x_i is left out, its function k(., x_i) stays in the model, and nearby
+rows decide its coefficient. Its error then grows with C and with the basis; that of a new row does
+not. So rows outside of the basis compare the models, if there are enough of them. If all rows are
+in the basis, left-out errors equal those of refitting without the row. If weights differ, few rows
+(a rare class, say) may weigh as much as all others: a class with few rows outside is judged by all
+of its rows. If left-out errors of all rows would take too long, only some rows are left out, one
+at a time: the `EvaluationRows`, which represent all rows.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from leansvm.rows import (
 )
 
 Array = NDArray[np.float64]
-ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
-_FEW = 0.25  # with a smaller share of a class outside, and fewer than ENOUGH, all of it is counted
-FLOOR = 1e-12  # of 1 - h, of which rounding may leave nothing
-LOO_LOSSES = ("squared", "accuracy", "log_loss")  # what is averaged over rows that are left out
-_BLURRED = 0.5  # margins up to this are mistakes in part: single rows decide little
-_SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # of the log odds, of which the best counts
-_MANY_POINTS, _MUCH_WORK = 1000, 1e10  # points and rows x points^2 beyond which rows are drawn
+ENOUGH = 500  # if so many rows (or half of all) are outside of the basis, only they count
+_FEW = 0.25  # a class with fewer of its rows outside, and fewer than ENOUGH, counts in full
+FLOOR = 1e-12  # smallest 1 - h: rounding may make it zero
+LOO_LOSSES = ("squared", "accuracy", "log_loss")  # means over left-out rows that may choose C
+_BLURRED = 0.5  # smaller margins count as mistakes in part, so that no single row decides
+_SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # factors of the log odds; the best one counts
+_MANY_POINTS, _MUCH_WORK = 1000, 1e10  # with more points, or rows x points^2, rows are drawn
 _EVALUATION_ROWS = 2000  # rows that are drawn
-_WORTH_SINGLE = 5e8  # rows x coordinates^2, from which on single precision is worth while
-_IN_SINGLE = 1e-5  # share of the largest eigenvalue above which the least ridge has to be for it
+_WORTH_SINGLE = 5e8  # rows x coordinates^2 from which single precision saves time
+_IN_SINGLE = 1e-5  # smallest ridge, over the largest eigenvalue, that allows it
 _RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
 
 
@@ -51,7 +51,7 @@ _RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z
 
 
 def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the basis rows that are not counted: those of classes with enough other rows.
+    """Return the basis rows that do not count: those of classes with enough other rows.
 
     Where all rows have the same weight, or targets are numbers, these are all basis rows. One pass
     over targets and weights.
@@ -85,7 +85,7 @@ def _joined_classes(a: Any, b: Any) -> Any:
 
 
 def draws_rows(blocks: RowBlocks, width: int) -> bool:
-    """Whether left-out errors of all rows cost so much that some rows have to do."""
+    """Whether left-out errors of all rows take so long that only some rows are used."""
     if blocks.place is not None or blocks.n_rows <= _EVALUATION_ROWS:
         return False
     return width > _MANY_POINTS or blocks.n_rows * width**2 > _MUCH_WORK
@@ -93,7 +93,7 @@ def draws_rows(blocks: RowBlocks, width: int) -> bool:
 
 @dataclass(frozen=True)
 class EvaluationRows:
-    """Rows whose left-out errors, as often as each row stands for others, are those of all."""
+    """Rows whose left-out errors, weighted by how many rows each represents, estimate all."""
 
     drawn: DrawnRows
     blocks: RowBlocks  # the same rows, with their weights; they keep their rows of Z
@@ -123,7 +123,7 @@ class LeftOutResiduals:
 
 @declare(keeps=LeftOutResiduals)
 def pop_left_out(block: Block, model: int) -> Array:
-    """Return the residuals in one of the models, and let go of them all."""
+    """Return the residuals in one of the models, and drop those of all models."""
     residuals = block.state.pop(LeftOutResiduals).residuals[:, :, model]
     return np.ascontiguousarray(to_host(residuals).T)
 
@@ -142,9 +142,9 @@ def left_out_errors(
 ) -> Array:
     """Return the mean square (or loss) of the left-out residuals of every model; one pass.
 
-    With ``keep`` blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy`` a row of
-    weight s > 1 is taken for s equal rows, of which one is left out. ``basis_rows`` do not count
-    where the others are enough.
+    With ``keep``, blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy``, a row of
+    weight s > 1 means s equal rows, and one of them is left out. ``basis_rows`` do not count if
+    there are enough other rows.
     """
     eq, width, n_coordinates = equations, features.width, models.weights.shape[0]
     moves = np.zeros(n_coordinates), np.zeros(len(shift) - width)
@@ -164,7 +164,7 @@ def left_out_errors(
 
 
 def _clear_in_single(equations: NormalEquations, models: RidgeModels) -> bool:
-    """Whether coordinates may be rounded to float32 without a trace in the left-out errors.
+    """Whether rounding coordinates to float32 does not change the left-out errors.
 
     Rounding moves the coordinates z R^-1 of a row by eps |z| / sqrt(lam) at most; those of an
     eigen-decomposition are divided by the ridge afterwards.
@@ -189,7 +189,7 @@ def _left_out_of_block(
     basis_rows: NDArray[np.intp] | None,
     judge: str,
 ) -> Any:
-    """Return what `add_up_squares` does of the block's rows, each without itself.
+    """Return what `add_up_squares` returns for a block, with every row left out of its own model.
 
     Arrays of the models are where the rows are, in the precision of the products.
     """
@@ -290,9 +290,9 @@ def add_up_squares(
 
 
 def mean_errors(totals: Array, judge: str = "squared") -> Array:
-    """Return the weighted mean square (or loss) of every model from what `add_up_squares` gave.
+    """Return the weighted mean square (or loss) of every model from the sums of `add_up_squares`.
 
-    With "log_loss" it is that of the best scale of the model's log odds.
+    With "log_loss" it is the loss at the best scale of the model's log odds.
     """
     every, outside = np.asarray(totals)
     counted = outside if outside[-2] >= min(ENOUGH, every[-2] / 2) else every

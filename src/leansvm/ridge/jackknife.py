@@ -4,8 +4,8 @@ Jackknife+ at level 1 - alpha: with k = floor(alpha (n + 1)), the interval at x 
 smallest of f_-i(x) - R_i and the k-th largest of f_-i(x) + R_i, R_i = |r_i|. As
 f_-i(x) = f(x) - S_i(x) r_i, both ends are f(x) and the k-th largest of R_i +- S_i(x) r_i.
 
-|S_i(x)| <= sqrt(h(x)) sqrt(s_i h_i): rows whose R_i is too small to be among the k largest for any
-x of a tile take no part. These are most rows, so that little is computed, and exactly.
+As |S_i(x)| <= sqrt(h(x)) sqrt(s_i h_i), most rows have an R_i that is too small to be among the k
+largest for any x of a tile. They are skipped: the result is exact, and little is computed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def jackknife_margins(
 def fold_margins(
     model: FoldModels, counted: Rows, X: Any, alpha: float, budget: int
 ) -> tuple[Array, Array]:
-    """Do the same for CV+: f without the row's fold instead of f without the row."""
+    """Return `jackknife_margins` for CV+: f without the row's fold, not f without the row."""
     weights, folds = model.weight[counted], model.fold[counted]
     k, group = rank_of(alpha, weights), _rows_together(model, budget)
     below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
@@ -101,10 +101,10 @@ def fold_margins(
 
 
 def tie_margin(residual: Array, weight: Array, values: Array) -> Array:
-    """Return what both ends at f(x) are moved outwards by, so that a tie counts as inside.
+    """Return by how much both ends are moved outwards, so that a tie counts as inside.
 
-    Where many targets are equal (0/1, rounded ones) and f is nearly constant, such a target is
-    itself an end of the interval, to rounding.
+    If many targets are equal (0/1, rounded numbers) and f is nearly constant, an end of the
+    interval is such a target, up to rounding.
     """
     spread = np.sqrt(np.average(residual**2, axis=0, weights=weight))
     return np.asarray(_TIE * spread + 8 * np.finfo(np.float64).eps * np.abs(values))
@@ -167,8 +167,8 @@ def prediction_sets(
 ) -> NDArray[np.bool_]:
     """Return which classes belong to the set of every row (Romano, Sesia and Candes, 2020).
 
-    Class k does unless (1 - alpha) (n + 1) training rows have a larger margin than k has at x,
-    both in the model without the training row. ``values`` are f(x) with a column for every
+    Class k does unless (1 - alpha) (n + 1) training rows have a larger margin than k at x, both
+    in the model without the training row. ``values`` are f(x) with a column for every
     class, ``margins`` those of the training rows' own classes in the model without them.
     """
     from leansvm.ridge._jackknife_kernels import count_better

@@ -1,4 +1,4 @@
-"""Exact K-fold cross-validation for every C from sums: no row is looked at twice.
+"""Exact K-fold cross-validation for every C, from sums over the rows in one pass.
 
 With G_f = Z_f'Z_f of every fold, Z = S^1/2 [Phi, Y, 1], the model without fold f solves the normal
 equations of sum G - G_f, and its squared error on the fold is v'G_f v, v = (-theta, 1, -b): K
@@ -65,7 +65,7 @@ class KFoldSums(Documented):
         return int(self.n_splits or 0) if given is None else int(given.max()) + 1
 
     def folds_of_groups(self, n_rows: int) -> NDArray[np.intp] | None:
-        """Return the fold of every row; None where a hash decides.
+        """Return the fold of every row; None if a hash decides.
 
         Groups are spread by size, the largest first, each into the fold with the fewest rows.
         """
@@ -119,7 +119,7 @@ class FoldSums:
     by_groups: bool = False  # groups were told apart, not hashes of rows
 
     def __add__(self, other: FoldSums | Sums) -> FoldSums:
-        """Add rows; those whose sums have no folds are in no fold."""
+        """Add rows; rows of sums without folds belong to no fold."""
         count = self.count + other.count
         if isinstance(other, Sums):
             return replace(self, base=self.base + other.gram, count=count)
@@ -143,7 +143,7 @@ class FoldSums:
 
     @classmethod
     def after(cls, sums: Sums, n_folds: int) -> FoldSums:
-        """Begin folds behind rows whose sums alone are known: these are in no fold."""
+        """Begin folds after rows of which only sums are known; these belong to no fold."""
         empty = np.zeros((n_folds, *sums.gram.shape))
         return cls(sums.shift, empty, sums.gram, sums.n_outputs, sums.count)
 
@@ -227,7 +227,7 @@ def errors_of_folds(
 
 
 def refuse_one_fold(weight: Any) -> None:
-    """Refuse folds of which one has all the weight: the model without it would have no rows."""
+    """Refuse folds if one has all the weight: the model without it would have no rows."""
     if np.count_nonzero(weight > 0) < 2:
         raise ValueError(
             "All rows fall into one fold, so no rows are left to fit on. Use more rows; or use "
@@ -238,7 +238,7 @@ def refuse_one_fold(weight: Any) -> None:
 def squared_errors(
     train: Sums, grams: Array, features: FeatureMap, free_bias: bool, candidates: Array
 ) -> Array:
-    """Fit on some rows for every C; return the squared errors on others, of whom Z'Z is given.
+    """Fit on some rows for every C; return the squared errors on others, given by their Z'Z.
 
     Shape (len(grams), outputs, candidates).
     """
@@ -280,9 +280,9 @@ def learning_errors(
 ) -> CurveSums:
     """Fit on the first shares of the rows outside of each fold; one pass over all rows.
 
-    Which rows are first is decided by a hash of (x, y): equal rows come together.
+    A hash of (x, y) decides which rows come first; equal rows stay together.
     """
-    parts = np.union1d(shares, 1.0)  # what lies beyond the last share is in the tests alone
+    parts = np.union1d(shares, 1.0)  # rows beyond the last share are only tested
     cells = _add_up_cells(blocks, features, shift, folds, parts)
     n_outputs, tests = len(shift) - features.width, cells.sum(axis=1)
     shape = (len(shares), len(cells), len(candidates))

@@ -1,7 +1,7 @@
 """Quantiles of a target at x, from left-out residuals in units of their local spread.
 
-A new target less f(x) is spread as sigma(x) sqrt(1 + v(x)): v is the variance of f(x) in units of
-the noise's (`leansvm.ridge.without_row`). log sigma is learned from log(|r_i| / sqrt(1 + v_i)): a
+A new target minus f(x) has the spread sigma(x) sqrt(1 + v(x)): v is the variance of f(x) over that
+of the noise (`leansvm.ridge.without_row`). log sigma is learned from log(|r_i| / sqrt(1 + v_i)): a
 parabola in f, as errors often grow with the target, and a ridge with the model's kernel on the rest
 whose C comes from leave-one-out, nearly zero where nothing is left to learn.
 The quantiles of r_i over its spread, in the models without row i, are taken for all x.
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 _ROWS, _POINTS = 10_000, 200  # training rows whose residuals are looked at; basis of the spread
 _CANDIDATES = np.logspace(-4, 4, 17)  # of C of the spread
 _INNER = 2.0  # standard deviations of f; the parabola is constant beyond, where rows are few
-_LEAST = 0.02  # of the median error: smaller ones count as that, their logarithms would decide
+_LEAST = 0.02  # of the median error: smaller errors count as this, or their logarithms would decide
 
 
 @dataclass(frozen=True)

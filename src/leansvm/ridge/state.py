@@ -1,4 +1,4 @@
-"""What a fit needs of its rows: basis, kernel and the sums Z'Z, which can be added and subtracted.
+"""The state of a fit: basis, kernel and the sums Z'Z, which can be added and subtracted.
 
 With Z = S^1/2 [Phi, Y, 1] the least-squares model depends on the rows through Z'Z alone (zhou2016,
 eqs. (9), (11)): adding sums adds rows, and subtracting sums forgets rows.
@@ -41,9 +41,9 @@ class FitState:
     """Everything that a fit of `SparseLSSVC` or `SparseLSSVR` knows of its rows.
 
     States on one basis can be added (rows of another site, or of another day) and subtracted
-    (rows to forget); `SparseLSSVC.fit_from_state` makes the model of what is in them, the same as
-    a fit on these rows. The method ``state`` of a model returns one. Its size follows from the
-    size of the basis, whatever the number of rows. Its file contains no pickle.
+    (rows to forget). `SparseLSSVC.fit_from_state` makes a model from a state: the same model as a
+    fit on its rows. The method ``state`` of a model returns its state. The size depends on the
+    basis alone, not on the number of rows. Its file contains no pickle.
 
     Attributes
     ----------
@@ -60,8 +60,8 @@ class FitState:
 
     See Also
     --------
-    leansvm.SparseLSSVC.state : Make one.
-    leansvm.SparseLSSVC.fit_from_state : Make a model of one.
+    leansvm.SparseLSSVC.state : Make a state.
+    leansvm.SparseLSSVC.fit_from_state : Make a model from a state.
 
     Examples
     --------
@@ -146,7 +146,7 @@ class FitState:
     # ------------------------------------------------------------------ arithmetic
 
     def __add__(self, other: Any) -> FitState:
-        """Return the state of the rows of both."""
+        """Return the state of all rows of both states."""
         if not isinstance(other, FitState):
             return NotImplemented
         refuse_strangers(self, other, "added")
@@ -203,7 +203,7 @@ class FitState:
             )
 
     def empty(self, n_folds: int | None = None) -> FitState:
-        """Return the same basis and kernel without any row: what sites have to agree on.
+        """Return the same basis and kernel without any row: the plan that sites agree on.
 
         The points count as public: rows that are equal to one can be forgotten.
 
@@ -235,7 +235,7 @@ class FitState:
 
     @staticmethod
     def by_site(states: Sequence[FitState]) -> FitState:
-        """Add up states so that each of them is a fold: errors are those at a new site.
+        """Add up states so that each one is a fold: errors are then errors at a new site.
 
         ``C="kfold"`` then leaves out one site at a time, and so does
         `leansvm.model_selection.cross_val_from_sums`.
@@ -292,7 +292,7 @@ class FitState:
         )
 
     def attributes(self) -> dict[str, Any]:
-        """Return what a model of this state says of its rows: features, names, classes."""
+        """Return the attributes of a model that describe its rows: features, names, classes."""
         found: dict[str, Any] = {"n_features_in_": self.n_features}
         if self.feature_names is not None:
             found["feature_names_in_"] = np.array(self.feature_names, dtype=object)

@@ -1,12 +1,12 @@
-"""The model without row i, at any x, from the fit with it.
+"""The model without row i at any x, computed from the fit on all rows.
 
 Squared loss, rows z (whitened, with the bias's column), A = Z'SZ + I/C (0 for a free bias):
 
     f_-i(x) = f(x) - S_i(x) r_i,   S_i(x) = s_i z(x)'A^-1 z_i,   r_i = e_i / (1 - h_i),
 
 with h_i = S_i(x_i) the leverage and r_i the left-out residual. The variance of f(x), in units of
-the noise's, is h(x) = z(x)'A^-1 z(x) plus C (k(x, x) - |phi(x)|^2) for what the basis does not
-reach; without the latter, basis rows would look less certain than others.
+the noise's, is h(x) = z(x)'A^-1 z(x) plus C (k(x, x) - |phi(x)|^2) for the part of x that the basis
+does not reach. Without this second term, basis rows would look less certain than other rows.
 
 `PrimalLeftOut` has A, of the size of the basis; `DualLeftOut` has G = K + diag(1 / (C s)), of the
 number of rows, for machines whose basis is (nearly) all rows: S(x) = G^-1 k(x) + u (1 - u'k(x)) /
@@ -40,7 +40,7 @@ _MUCH_WORK = 1e9  # rows x coordinates^2, from which on influences are added up 
 
 
 class LeftOut(ABC):
-    """What leaving out one distinct training row does, to itself and to any other row."""
+    """Effects of leaving out one distinct training row, on itself and on any other row."""
 
     rows: NDArray[np.intp]  # numbers of the distinct rows that count
     target: Array  # y, rows x outputs
@@ -51,15 +51,15 @@ class LeftOut(ABC):
 
     @abstractmethod
     def place(self, X: Any) -> Array:
-        """Return what `shares` and `leverage_at` need to know of new rows."""
+        """Return what `shares` and `leverage_at` need about new rows."""
 
     def chosen(self, rows: NDArray[np.intp]) -> Any:
-        """Return what `shares` needs to know of some training rows."""
+        """Return what `shares` needs about some training rows."""
         return rows
 
     @abstractmethod
     def shares(self, places: Array, chosen: Any) -> Array:
-        """Return S_i(x): what f at new rows gains when the target of row i grows by one."""
+        """Return S_i(x): how much f at new rows grows if the target of row i grows by one."""
 
     @abstractmethod
     def leverage_at(self, places: Array) -> Array:
@@ -86,7 +86,7 @@ class LeftOut(ABC):
 
     @cached_property
     def influence(self) -> Array:
-        """What each row adds to the mean squared left-out error of the other rows.
+        """Return how much each row adds to the mean squared left-out error of the other rows.
 
         Without rows i and j, row j's residual is r_j' = (r_j + s_i g_ij r_i / (1-h_j)) / (1-q) with
         q = s_i s_j g_ij^2 / ((1-h_i)(1-h_j)); r_j'^2 is taken up to squares of g_ij.
@@ -100,7 +100,7 @@ class LeftOut(ABC):
         return np.asarray(-without / s.sum())
 
     def left_out_variance(self) -> Array:
-        """Return `variance_at` of every row in the model without it, where h is h / (s (1 - h))."""
+        """Return `variance_at` of every row in the model without it; its h is h / (s (1 - h))."""
         return self.leverage / self.room() + self.beyond
 
     def room(self) -> Array:
@@ -214,7 +214,7 @@ class PrimalLeftOut(LeftOut):
         return np.einsum("ij,ij->i", places[:, :-1], places[:, :-1])
 
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
-        """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i, less what row i itself has in them."""
+        """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i minus the part of row i itself."""
         width = self.coordinates.width + 1
         many = len(self.rows) * width**2 > _MUCH_WORK
         dtype: Any = np.float32 if many else np.float64

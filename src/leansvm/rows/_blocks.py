@@ -29,7 +29,7 @@ from leansvm.rows._budget import host_tile_rows, resolve_cache_size, tile_rows_f
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kept = TypeVar("Kept")
-_MANY_ROWS = 1_000_000  # from which on threads make a light pass shorter (`declare`), as measured
+_MANY_ROWS = 1_000_000  # from here on threads make a light pass faster (measured)
 
 
 class Declared(NamedTuple):
@@ -51,24 +51,24 @@ def declare(
 ) -> Callable[[Function], Function]:
     """Declare what a function given to `RowBlocks` does with a block.
 
-    What is not read need not come from a disk (it is None in the block), and a state that is not
-    changed need not be copied where a lost machine may make us compute it again. Blocks outside
-    memory refuse a function without a declaration; those in memory take any.
+    Parts that a function does not read are not loaded from disk (they are None in the block). A
+    state that it does not change is not copied on a cluster, where tasks may be computed again.
+    Blocks outside memory refuse a function without a declaration; those in memory take any.
 
     Parameters
     ----------
     *reads : {"X", "y", "weight"}
         Parts of the block that the function reads.
     keeps : type or tuple of types
-        Dataclasses of which it sets, drops or changes what the block keeps (`Block.keep`).
+        Dataclasses whose kept instances (`Block.keep`) it sets, drops or changes.
     changes : tuple of str
         Fields of these classes whose arrays it writes into.
     appends : tuple of str
-        Fields of which it writes only columns that nothing has been read from yet: doing that
-        twice does no harm.
+        Fields in which it only writes new columns that nothing has read yet: writing them twice
+        does no harm.
     light : bool
-        Whether it does but a few operations for each row: blocks in memory then call it without
-        threads unless there are many rows. None: whether it does not read X.
+        Whether it needs only a few operations for each row: blocks in memory then use threads
+        only for many rows. None means: light if the function does not read X.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def declare(
 
 
 def declared(function: Callable[..., Any]) -> Declared:
-    """Return what `declare` said of a function; refuse one of which it said nothing."""
+    """Return the declaration of a function; refuse a function without one."""
     found = getattr(function, "declared", None)
     if found is None:
         name = getattr(function, "__qualname__", repr(function))
@@ -121,16 +121,16 @@ class Block:
         self.state[type(kept)] = kept
 
     def kept(self, kind: type[Kept]) -> Kept:
-        """Return what an earlier pass kept of this class; KeyError where there is none."""
+        """Return the kept instance of this class; KeyError if there is none."""
         return self.state[kind]
 
     def drop(self, kind: type) -> None:
-        """Let go of what was kept of this class."""
+        """Drop the kept instance of this class."""
         self.state.pop(kind, None)
 
     @property
     def rows(self) -> slice:
-        """The rows' place in vectors that hold all rows."""
+        """The slice of these rows in vectors of all rows."""
         return slice(self.start, self.stop)
 
     def positions(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -154,7 +154,7 @@ class RowBlocks(ABC):
     weighted: bool = True  # whether rows may have weights other than one
     class_weight: NDArray[np.float64] | None = None  # factor in the weights of each class's rows
     place: Any = None  # an empty array of the library and device of the rows; None on the host
-    n_blocks: int = 100  # that a pass goes over, as far as that is known
+    n_blocks: int = 100  # number of blocks in a pass, if known
     n_parts: int = 1  # that `fold_parts` goes over
     by_values: bool = False  # draw the same rows whatever their order; two passes more
     orders: dict[bool, Any] | None = None  # what `leansvm.rows.order_of` has found
@@ -292,7 +292,7 @@ class MemoryBlocks(RowBlocks):
     weight : array of shape (n_rows,), optional
         Sample weights, times the weights of their classes.
     class_weight : ndarray of shape (n_classes,), optional
-        The latter: rows are drawn without them.
+        Weights of the classes alone: rows are drawn without them.
     columns : int
         Columns that a solver computes for each row of a block (8 bytes each).
     tile_rows : int, optional

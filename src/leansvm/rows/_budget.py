@@ -71,7 +71,7 @@ def available_memory() -> int:
 
 
 def _number_in(path: str, key: str = "") -> int | None:
-    """Return the number behind ``key`` in a file of the system; None where there is none."""
+    """Return the number after ``key`` in a file of the system; None if there is none."""
     try:
         for line in Path(path).read_text().splitlines():
             if line.startswith(key):
@@ -109,9 +109,9 @@ def tiles_within(cache_size: float | str) -> Any:
 
 
 def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
-    """Rows of a tile on the host: a sum of r x r results wants tall tiles.
+    """Rows of a tile on the host: tall tiles make sums of r x r results fast.
 
-    But no taller than leaves one for every thread, or than it takes for products to be fast.
+    There must be at least one tile for every thread, and taller tiles than needed gain nothing.
     """
     if n_rows <= 1:
         return 1
@@ -139,7 +139,7 @@ def tile_rows_for(row_bytes: int, X: Any = None) -> int:
 def points_within(budget: int, matrices: int) -> int:
     """Return the most points r for which so many r x r matrices fit beside the tiles.
 
-    Every thread has one more on its way.
+    Every thread needs one more such matrix.
     """
     room = int((1 - _TILE_SHARE) * max(budget, LEAST_BUDGET))
     return isqrt(room // (8 * (matrices + blas_threads())))
@@ -172,7 +172,7 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def check_budget(needed: int, budget: int, what: str, way_out: str) -> None:
-    """Raise MemoryError with both numbers and a way out when ``needed`` exceeds ``budget``."""
+    """Raise MemoryError if ``needed`` exceeds ``budget``; say both numbers and what to do."""
     if needed > budget:
         raise MemoryError(
             f"{what} needs {format_bytes(needed)} ({needed:,} bytes), but cache_size allows "

@@ -1,10 +1,10 @@
 """Rows on the workers of a `distributed` cluster: blocks and their state stay there.
 
 Consecutive partitions form as many groups as the workers have threads. A pass is one task per
-group, which goes over the group's blocks in row order and folds their results, so that what
-travels is of the size of one result per group, whatever the number of rows. State goes into a task
-and comes out of it; what a task changes it copies first. So when a worker is lost, the scheduler
-computes its part again from the collection, with the same result.
+group. It goes over the blocks of the group in row order and combines their results, so that only
+one result per group is sent, whatever the number of rows. State goes into a task and comes out of
+it, and a task copies what it changes. So if a worker is lost, the scheduler can compute its part
+again from the collection, with the same result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ClusterRows(RowSource):
         self.n_rows, self._starts = starts_of(sizes)
 
     def _load(self, partitions: Partitions) -> list[Any]:
-        """Begin to load all partitions, neighbours on the same worker."""
+        """Start loading all partitions; neighbours go to the same worker."""
         name, nothing = f"leansvm-load-{uuid.uuid4().hex}", [None] * len(partitions)
         load = dask.delayed(to_batch, pure=False)
         y, weight = partitions.y or nothing, partitions.weight or nothing

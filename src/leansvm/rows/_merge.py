@@ -32,8 +32,8 @@ class MergedRows:
 def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
     """Group rows that are equal in X and Y; rows of zero weight belong to no group.
 
-    The array API has no bit patterns: where a library does not show them either, rows are looked
-    at on the host.
+    The array API has no bit patterns. If the library of the rows does not have them either, the
+    rows are compared on the host.
     """
     X = canonical_csr(X) if sparse.issparse(X) else X
     Y, weight = to_host(Y), to_host(weight)
@@ -59,12 +59,12 @@ def row_hashes(block: Block) -> NDArray[np.uint64]:
 
 
 def rows_alike(a: Any, b: Any) -> NDArray[np.bool_]:
-    """Say of every row of one array whether it is that of the other, by a hash of 64 bits."""
+    """Return, for every row, whether both arrays have the same row, by a hash of 64 bits."""
     return np.asarray(_row_hashes(a, seed=1) == _row_hashes(b, seed=1))
 
 
 def points_among(blocks: RowBlocks, points: Any) -> NDArray[np.bool_]:
-    """Say of every point whether a row of positive weight is equal to it, by a hash of 64 bits."""
+    """Return, for every point, whether a row of positive weight equals it (64-bit hash)."""
     keys = _row_hashes(points, seed=1)
     return np.asarray(blocks.fold(np.logical_or, _keys_among, keys, points.dtype))
 
@@ -86,9 +86,9 @@ def row_keys(block: Block) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Any]
 
 
 def merge_rows_of(blocks: RowBlocks) -> MergedRows:
-    """Do what `merge_equal_rows` does for rows that are elsewhere: 16 bytes of each come here.
+    """Like `merge_equal_rows`, for rows that are elsewhere: 16 bytes per row are sent here.
 
-    Two hashes of 64 bits stand for the comparison of rows.
+    Two hashes of 64 bits are compared instead of the rows.
     """
     first_key, second_key, weight = blocks.collect(row_keys)
     return _grouped(np.ones(len(first_key)) if weight is None else weight, first_key, second_key)

@@ -66,9 +66,9 @@ def merged_moments(a: Moments, b: Moments) -> Moments:
 
 
 def variance_of(found: Moments) -> float:
-    """Return the variance of the entries that moments are of; 0 without any.
+    """Return the variance that belongs to the moments; 0 if there are no entries.
 
-    Where entries are so small that their squares vanish, it is not 0 but the least number above.
+    If entries are so small that their squares are 0, it is the smallest positive number.
     """
     weight, mean, squares = found
     if squares == 0 and 0 < abs(mean) < _VANISHES:

@@ -1,4 +1,4 @@
-"""Which arguments of ``fit`` and ``predict`` are rows that live elsewhere; rows to convert."""
+"""Find out which arguments of ``fit`` and ``predict`` are rows outside memory; convert rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | N
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is a collection of Dask, which is not imported to find out."""
+    """Whether X is a Dask collection; Dask is not imported for this."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
 
 

@@ -1,9 +1,9 @@
 """Rows that come in batches, from files or a lazy collection, as often as a fit goes over them.
 
-Rows that a fit goes over many times stay in memory where half of the budget has room for them. A
-thread reads the next batch while the tiles of this one are worked on. Tiles are cut where
-`MemoryBlocks` cuts them, so that the sums, and with them the model, are those of the same rows in
-memory to the last bit. State stays in memory up to the budget and lies in files beyond it.
+If a fit needs the rows many times, they stay in memory, provided that they fit in half of the
+budget. A thread reads the next batch while this one is processed. Tiles are cut at the same rows as
+in `MemoryBlocks`, so the sums and the model equal those of rows in memory to the last bit. State
+stays in memory up to the budget and is in files beyond it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Batch(NamedTuple):
 class RowSource(ABC):
     """Rows that are not in this process's memory: a data set on disk, a Dask collection.
 
-    What estimators ask of it before they know their targets; `blocks` then are what solvers and
-    selectors work on.
+    Estimators first ask it about targets and weights; solvers and selectors then work on its
+    `blocks`.
     """
 
     n_rows: int
@@ -73,7 +73,7 @@ class RowSource(ABC):
         return self.n_rows, self.n_features
 
     def has_gaps(self) -> bool:
-        """Whether numbers are missing; False where this cannot be, or is not looked for."""
+        """Whether numbers are missing; False if this is impossible or not checked."""
         return False
 
     def as_table(self) -> RowSource:
@@ -183,8 +183,8 @@ class StreamSource(RowSource):
 class StreamBlocks(RowBlocks):
     """Row blocks over a stream: every pass reads what it declares to need of the rows again.
 
-    From the fourth pass on X stays in memory where it takes at most half of ``budget`` and the
-    state leaves room for it. Parameters are those of `RowSource.blocks`.
+    From the fourth pass on, X stays in memory if it takes at most half of ``budget`` and fits
+    beside the state. Parameters are those of `RowSource.blocks`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""From a data source's targets and weights to what a fit needs of them.
+"""Targets and weights of a data source, in the form that a fit needs.
 
 A `Survey` of the target column comes first (classes and their weights, without looking at X);
 `Targets` then turns labels and weights of any rows into columns +-1 and weights, the same way
@@ -121,7 +121,7 @@ def few_values(y: NDArray[Any]) -> bool:
 
 
 def class_numbers(Y: NDArray[Any]) -> NDArray[np.intp]:
-    """Return class numbers from targets +-1, or from decision values: what `one_vs_rest` undoes."""
+    """Return class numbers from targets +-1 or decision values: the inverse of `one_vs_rest`."""
     return (Y[:, 0] > 0).astype(np.intp) if Y.shape[1] == 1 else np.argmax(Y, axis=1)
 
 

@@ -26,10 +26,10 @@ _QUANTA = 2.0**16
 
 
 class Rounding:
-    """How large a residual D_j may come out that is 0, given row j of P.
+    """How large a residual D_j can be by rounding alone, given row j of P.
 
-    Pivot l turns errors of the size of eps into (1 + a)^2 eps with a = |P_jl| / L_ll. That is
-    much where the pivot is small and row j far from it, as only the greedy order excludes.
+    Pivot l turns errors of size eps into (1 + a)^2 eps with a = |P_jl| / L_ll. This is large if
+    the pivot is small and row j far from it; only the greedy order excludes that.
     """
 
     def __init__(self, largest: float, capacity: int) -> None:
@@ -56,7 +56,7 @@ def by_score(scores: Array, rows: Rows) -> Rows:
 
 
 class CandidateStream:
-    """Rows in random order: none twice before all had their turn, none while it is lent."""
+    """Rows in random order: no row comes twice before all have come, or while it is in use."""
 
     def __init__(self, rng: np.random.RandomState, allowed: NDArray[np.bool_]) -> None:
         self._rng = rng

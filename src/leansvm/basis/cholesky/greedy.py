@@ -236,7 +236,7 @@ def _eliminate(
 def _eliminate_many(
     basis: GrowingBasis, found: PartCandidates, outside: Next, most: int, few: int
 ) -> tuple[WideCholesky, int]:
-    """Do this for so many candidates that their matrix would be too large."""
+    """Like `_eliminate`, for so many candidates that their matrix would be too large."""
     candidates = found.rows
     most = min(most, _WIDE_PIVOTS)
     local = basis.try_out_many(candidates, found.X, found.P, most, _QUANTA)

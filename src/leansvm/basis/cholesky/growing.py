@@ -274,7 +274,7 @@ class GrowingBasis:
     def try_out_many(
         self, candidates: NDArray[np.intp], X_c: Any, P_c: Any, most: int, quanta: float
     ) -> WideCholesky:
-        """Return what that is for, without a matrix of all pairs of candidates."""
+        """Like `try_out` for many candidates, without a matrix of all their pairs."""
         self._candidates, self._rows, self._factor_rows = candidates, X_c, P_c
         points, unit = in_float64(X_c), self.largest / quanta
         return WideCholesky(self._kernel, points, P_c, most, unit, self.floor)
@@ -285,7 +285,7 @@ class GrowingBasis:
         self.has_grown(self._blocks.sum(extend, self._kernel, *new))
 
     def take(self, local: PartialCholesky | WideCholesky) -> NewPivots:
-        """Note these pivots; return what blocks `extend` by, after which this `has_grown`."""
+        """Store these pivots; return the argument of `extend`; call `has_grown` after that."""
         picked = np.asarray(local.picked, dtype=np.intp)
         k, a = self.size, len(picked)
         new = slice(k, k + a)
@@ -299,7 +299,7 @@ class GrowingBasis:
         return NewPivots(points, np.asfortranarray(self._L[new, : k + a]), k, A)
 
     def has_grown(self, norms: Array) -> None:
-        """Take the weighted squared norms of the new columns off the trace."""
+        """Subtract the weighted squared norms of the new columns from the trace."""
         self._trace.extend((self.residual_trace - np.cumsum(norms)).tolist())
 
     def cut(self, trace_tol: float) -> tuple[NDArray[np.intp], Array, Array]:
