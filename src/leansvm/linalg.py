@@ -171,23 +171,24 @@ def right_solve_in_place(
     panel: int = 64,
     corners: list[NDArray[Any]] | None = None,
 ) -> None:
-    """Replace B by B L^-T, L lower triangular, by panels of columns.
+    """Replace B by B L^-T, L lower triangular: the first half of the columns, then the rest.
 
     NumPy's products release the interpreter lock, SciPy's triangular solve does not: tiles in
     threads need this one. ``corners`` are `corner_inverses`, for callers that solve often. A factor
-    in another precision is rounded to that of B a panel at a time.
+    in another precision is rounded to that of B a part at a time.
     """
-    by_column = B.strides[0] < B.strides[1]
-    for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):
-        start, stop = k * panel, k * panel + len(corner)
-        columns, left = B[:, start:stop], np.asarray(L[start:stop, :start], B.dtype)
-        corner = np.asarray(corner, B.dtype)
-        if by_column:  # the same, transposed, so that no product changes the order of memory
-            rows = columns.T - left @ B[:, :start].T if start else columns.T
-            B.T[start:stop] = corner @ rows
-        else:
-            columns = columns - B[:, :start] @ left.T if start else columns
-            B[:, start:stop] = columns @ corner.T
+    corners = corner_inverses(L, panel) if corners is None else corners
+    by_column = B.strides[0] < B.strides[1]  # products then keep this order of memory
+    if len(corners) > 1:
+        half = len(corners) // 2
+        first, rest = slice(0, half * panel), slice(half * panel, None)
+        right_solve_in_place(B[:, first], L[first, first], panel, corners[:half])
+        left = np.asarray(L[rest, first], B.dtype)
+        B[:, rest] -= (left @ B[:, first].T).T if by_column else B[:, first] @ left.T
+        right_solve_in_place(B[:, rest], L[rest, rest], panel, corners[half:])
+    elif corners:
+        corner = np.asarray(corners[0], B.dtype)
+        B[...] = (corner @ B.T).T if by_column else B @ corner.T
 
 
 def right_divide_in_place(

@@ -32,7 +32,7 @@ from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, point
 from leansvm.solution import Solution
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
-_MOST_WORK, _ALWAYS_TRIED = 4e11, 2000  # rows x points^2 on a host; points that may cost more
+_MOST_WORK, _ALWAYS_TRIED = 2.5e11, 2000  # rows x points^2 on a host; points that may cost more
 _LARGEST = 4000  # points, but on devices that are fast in double precision
 _FEW_ROWS = 15_000  # sizes are compared on all of them; to go over the rows again costs as much
 _SAMPLE = 10_000  # rows on which sizes are compared where there are more

@@ -24,8 +24,8 @@ except ImportError:  # Windows
 _AUTO_SHARE = 0.8
 # Part of a budget for the tiles at work; matrices, and what rows keep, share the rest.
 _TILE_SHARE = 0.25
-# Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
-_SMALL_TILE, _LARGE_TILE = 1024, 2048
+# Rows: enough for BLAS-3 and few calls, and few r x r results to add up.
+_SMALL_TILE, _LARGE_TILE = 1024, 4096
 _DEVICE_SHARE = 4  # a tile and what is computed from it take this part of a device's free memory
 LEAST_BUDGET = 2**22  # bytes that are always there for matrices and tiles
 _CGROUP = "/sys/fs/cgroup"
@@ -111,7 +111,7 @@ def tiles_within(cache_size: float | str) -> Any:
 def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
     """Rows of a tile on the host: tall tiles make sums of r x r results fast.
 
-    There must be at least one tile for every thread, and taller tiles than needed gain nothing.
+    Every thread gets the same number of tiles, and taller tiles than needed gain nothing.
     """
     if n_rows <= 1:
         return 1
@@ -120,7 +120,9 @@ def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
     tall = min(max(share, min(2 * columns, -(-n_rows // threads))), _LARGE_TILE)
     budget = get_config()["working_memory"] * 2**20
     within = budget // max(8 * (columns + n_features) * threads, 1)
-    return min(tall, max(1, int(within)))
+    tall = min(tall, max(1, int(within)))
+    rounds = -(-n_rows // (threads * tall))
+    return tall if n_rows <= tall else -(-n_rows // (threads * rounds))
 
 
 def tile_rows_for(row_bytes: int, X: Any = None) -> int:
