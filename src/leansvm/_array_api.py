@@ -33,8 +33,7 @@ def foreign_namespace(X: Any) -> Any | None:
 
 def namespace(X: Any) -> Any:
     """Return the namespace of ``X``: NumPy itself for what lives on the host."""
-    xp = foreign_namespace(X)
-    return np if xp is None else xp
+    return np if isinstance(X, np.ndarray) else foreign_namespace(X) or np
 
 
 def library_of(X: Any) -> str:

@@ -33,7 +33,7 @@ def problem(budget=10**9, X=X, kernel=KERNEL):
 
 @pytest.fixture
 def few_rows_are_many(monkeypatch):
-    monkeypatch.setattr(solvers, "_FEW_ROWS", 10)
+    monkeypatch.setattr(solvers, "_ROWS_TO_FACTOR", 10)
 
 
 @pytest.mark.usefixtures("few_rows_are_many")

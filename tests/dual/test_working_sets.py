@@ -158,7 +158,7 @@ def test_the_solution_is_that_of_newton(A, C):
 def test_a_poor_start_makes_the_sets_grow_to_the_same_solution(monkeypatch, few):
     monkeypatch.setattr(working_sets, "_FEWEST", 3)
     monkeypatch.setattr(working_sets, "_MOST", 3)
-    monkeypatch.setattr(working_sets, "_FEW", few)  # by conjugate gradients, or by factors
+    monkeypatch.setattr(working_sets, "_FACTORED_SUPPORT", few)  # by conjugate gradients, or by factors
     monkeypatch.setattr(working_sets, "_MOST_CG", 10_000)
     sizes = []
     plain = WorkingSets._plan
@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_left_to_others():
 
 
 def test_a_large_C_is_left_to_the_active_set(monkeypatch):
-    monkeypatch.setattr(working_sets, "_FEW", 10)
+    monkeypatch.setattr(working_sets, "_FACTORED_SUPPORT", 10)
     monkeypatch.setattr(working_sets, "_FEWEST", 5)
     monkeypatch.setattr(working_sets, "_MOST", 5)
     assert WorkingSets(problem()).solve(1e5, tol=TOL, max_iter=500) is None

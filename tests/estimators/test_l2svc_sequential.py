@@ -99,7 +99,7 @@ def test_what_smo_cannot_do_is_said(options):
 def few_are_many(monkeypatch):
     """Let "auto" think of this handful of rows as of thousands, whose working sets do not fit."""
     monkeypatch.setattr(choice.WorkingSets, "solve", lambda *args, **options: None)
-    monkeypatch.setattr(choice, "_FEW_ROWS", 100)
+    monkeypatch.setattr(choice, "_ROWS_TO_FACTOR", 100)
     monkeypatch.setattr(choice, "_SWEEP_ROWS", 1)
 
 

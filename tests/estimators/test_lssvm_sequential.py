@@ -167,7 +167,7 @@ def _squares(data):
 @pytest.fixture
 def few_rows(monkeypatch):
     """Let small problems count as large ones."""
-    monkeypatch.setattr(solvers, "_FEW_ROWS", 100)
+    monkeypatch.setattr(solvers, "_ROWS_TO_FACTOR", 100)
     monkeypatch.setattr(solvers, "_SWEEP_FLOPS", 5.0)
 
 

@@ -39,7 +39,7 @@ def test_units_change_nothing(machine):
 
 def test_many_rows_with_a_given_kernel_and_size_are_drawn_by_place(monkeypatch):
     """Such a fit goes over its rows once, and draws no row that it would have to look for."""
-    monkeypatch.setattr(kernel_machine, "_FEW_ROWS", 100)
+    monkeypatch.setattr(kernel_machine, "_ROWS_DRAWN_BY_VALUES", 100)
     moved = np.random.default_rng(1).permutation(260)
     given = {"C": 1.0, "kernel": "rbf", "gamma": 0.5, "n_basis": 20, "random_state": 0}
     first = SparseLSSVR(**given).fit(X[ROWS], SIGNAL[ROWS]).support_

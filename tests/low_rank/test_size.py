@@ -59,7 +59,7 @@ def test_a_size_is_taken_only_if_it_clearly_lowers_the_error(monkeypatch):
     sample = draw_start_rows(problem.blocks, 20, np.random.RandomState(0))
     taken, report = choose_size(problem, sample, [5, 10, 20], "auto")
     assert taken > 5 and report["size_errors"][1] < 0.95 * report["size_errors"][0]
-    monkeypatch.setattr(module, "_FLAT", 0.999)
+    monkeypatch.setattr(module, "_FLAT_GAIN", 0.999)
     assert choose_size(problem, sample, [5, 10, 20], "auto")[0] == 5
 
 
@@ -68,7 +68,7 @@ def test_many_rows_are_held_out_once(monkeypatch):
     problem = problem_of(X, Y)
     sample = draw_start_rows(problem.blocks, 5, np.random.RandomState(0))
     assert len(module._folds(problem, sample, 5)) == 3
-    monkeypatch.setattr(module, "_MANY_ROWS", 100)
+    monkeypatch.setattr(module, "_ROWS_FOR_ONE_FOLD", 100)
     (only,) = module._folds(problem, sample, 5)
     assert len(only.held_out.X) == 80 and len(only.sample.X) == 160
 

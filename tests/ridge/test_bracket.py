@@ -23,8 +23,8 @@ def few_judges(monkeypatch):
 
 @pytest.fixture
 def sizes_on_a_sample(monkeypatch):
-    monkeypatch.setattr(sparse, "_FEW_ROWS", 150)
-    monkeypatch.setattr(sparse, "_SAMPLE", 150)
+    monkeypatch.setattr(sparse, "_ROWS_COMPARED_WHOLE", 150)
+    monkeypatch.setattr(sparse, "_ROWS_COMPARED", 150)
 
 
 @pytest.mark.parametrize("start", [0, 7, 30, 49])

@@ -150,7 +150,7 @@ def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
 def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     monkeypatch, penalty, weight
 ):
-    monkeypatch.setattr(nested, "_MANY_ROWS", 10)
+    monkeypatch.setattr(nested, "_ROWS_THAT_ALL_JUDGE", 10)
     monkeypatch.setattr(criteria, "_EVALUATION_ROWS", 25)
     monkeypatch.setattr(criteria, "ENOUGH", 10)
     fit = fit_of(penalty, weight, indices=ROWS)

@@ -157,7 +157,7 @@ def test_selection_on_a_sample_keeps_classes_in_proportion(tmp_path):
 
 
 def test_only_what_is_needed_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_machine, "_FEW_ROWS", 100)  # fewer are read to put them in order
+    monkeypatch.setattr(kernel_machine, "_ROWS_DRAWN_BY_VALUES", 100)  # fewer are read to put them in order
     data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
     seen, read = [], type(data).read
     monkeypatch.setattr(
@@ -291,7 +291,7 @@ def test_mixed_labels_of_a_dask_frame_are_named():
 
 
 def test_rows_that_disappear_are_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_machine, "_FEW_ROWS", 100)
+    monkeypatch.setattr(kernel_machine, "_ROWS_DRAWN_BY_VALUES", 100)
     path = write(table(y=y), tmp_path / "x.csv", "csv")
     data = leansvm.open_dataset(path, target="y")
     write(table(y=y).slice(0, 400), path, "csv")

@@ -69,7 +69,7 @@ def test_selectors_read_few_times(counted, monkeypatch, name, few_rows):
     data, reads = counted
     model = PlainSparseLSSVC(C=1.0, gamma=1.0, basis=name, n_basis=50, random_state=0)
     model.set_params(calibrate=False)
-    monkeypatch.setattr(kernel_machine, "_FEW_ROWS", few_rows)
+    monkeypatch.setattr(kernel_machine, "_ROWS_DRAWN_BY_VALUES", few_rows)
     expected = model.fit(X, y).support_
     model.fit(data)
     assert_array_equal(model.support_, expected)
@@ -81,7 +81,7 @@ def test_selectors_read_few_times(counted, monkeypatch, name, few_rows):
 
 def test_scale_is_one_pass_and_random_rows_are_none(counted, monkeypatch):
     data, reads = counted
-    monkeypatch.setattr(kernel_machine, "_FEW_ROWS", 100)  # rows are drawn by position
+    monkeypatch.setattr(kernel_machine, "_ROWS_DRAWN_BY_VALUES", 100)  # rows are drawn by position
     blocks = data.blocks(Targets(None))
     assert blocks.variance() == pytest.approx(X.var())
     assert reads == {"X": 1}

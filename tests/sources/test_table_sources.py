@@ -162,9 +162,9 @@ def test_rows_do_not_see_their_own_target(tmp_path):
     fitted = leansvm.tables.TableEncoder().fit_transform(rows, noise)
 
     class Spy(PlainSparseLSSVR):
-        def _checked(self, data, run):
+        def _prepare(self, data, run):
             blocks.append(data.blocks().take(np.arange(N)[::-1])[::-1])
-            return super()._checked(data, run)
+            return super()._prepare(data, run)
 
     Spy(n_basis=20, C=1.0, random_state=0).fit(data)
     assert_array_equal(blocks[0], fitted)

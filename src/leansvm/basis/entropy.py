@@ -27,7 +27,7 @@ from leansvm.rows import RowBlocks, WeightedSample, draw_by_weight, positive_row
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-_BATCH = 256  # exchanges whose kernel values are computed at once
+_EXCHANGES = 256  # exchanges whose kernel values are computed at once
 _DRAWS = 16  # batches drawn and taken at once: both may go over all rows
 
 
@@ -101,7 +101,7 @@ def _proposals(
     blocks: RowBlocks, kernel: Kernel, rng: np.random.RandomState, r: int, most: int
 ) -> Iterator[tuple[Rows, Any, Rows]]:
     """Yield batches of (rows that may enter, these rows' X, members that would leave)."""
-    batch = max(_BATCH, r)
+    batch = max(_EXCHANGES, r)
     for first in range(0, most, _DRAWS * batch):
         # drawn in full, so that few trials are the first of many
         rows = draw_by_weight(blocks, rng, _DRAWS * batch)[: most - first]

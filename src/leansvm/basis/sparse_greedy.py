@@ -27,7 +27,7 @@ from leansvm.kernels import Kernel
 from leansvm.rows import Block, declare
 
 # Candidates whose residual is below this part of the largest one are passed over.
-_LEAST = 1e-4
+_LEAST_DECREASE = 1e-4
 
 
 class SparseGreedy(CandidateSelector):
@@ -103,7 +103,9 @@ class _ByTrace(OneByOne):
         norms = self.blocks.sum(_norms, self.kernel, refill, pool.P[:, : self._k])
         self.refill = Refill()
         # a residual that lost all its digits would promise any gain
-        sound = pool.usable & (_LEAST * pool.D.max(where=pool.usable, initial=0.0) < pool.D)
+        sound = pool.usable & (
+            _LEAST_DECREASE * pool.D.max(where=pool.usable, initial=0.0) < pool.D
+        )
         return np.asarray(np.divide(norms, pool.D, out=np.zeros_like(norms), where=sound))
 
     def append(self, slot: int, t: int, row: Array) -> list[InBlock]:

@@ -42,7 +42,8 @@ Mask = NDArray[np.bool_]
 Inverse = Callable[[Array], Array]
 
 _EPS = float(np.finfo(np.float64).eps)
-_FEW, _MANY = 500, 1500  # rows of a matrix: half of it is worth a call, all of it is worth threads
+# rows of a matrix: half of it is worth a call, all of it is worth threads
+_HALF_ROWS, _WHOLE_ROWS = 500, 1500
 _PRODUCT_TILE = 256
 
 
@@ -312,9 +313,9 @@ def times(K: Any, v: Array) -> Array:
     """
     if not isinstance(K, np.ndarray):
         return np.asarray(to_host(K @ like_rows(v, K)))
-    if len(K) < _FEW:
+    if len(K) < _HALF_ROWS:
         return np.asarray(K @ v)
-    if len(K) < _MANY or blas_threads() <= 2:
+    if len(K) < _WHOLE_ROWS or blas_threads() <= 2:
         return symmetric_product(K, v)
     out = np.empty(len(K))
 

@@ -45,10 +45,10 @@ from leansvm.rows import Block, class_numbers, row_hashes, tile_rows_for
 from leansvm.solution import Solution, as_good_as_any, first_of_the_best
 
 Array = NDArray[np.float64]
-_FOLDS, _ENOUGH = 5, 1000  # folds, and rows left out after which no more of them are solved
+_C_FOLDS, _ENOUGH_LEFT_OUT = 5, 1000  # folds; no more are solved after this many left-out rows
 
-_FEW_ROWS = 4000  # below, a factorisation takes a fraction of a second
-_MANY_ROWS = 12_000  # above, a second iterative solver may be tried too
+_ROWS_TO_FACTOR = 4000  # below, a factorisation takes a fraction of a second
+_ROWS_FOR_TWO = 12_000  # above, a second iterative solver may be tried too
 _ENTRY_FLOPS = 32
 
 _SAMPLE_ROWS, _SAMPLE_COLUMNS = 64, 2048
@@ -81,7 +81,7 @@ def solve_lssvm(
     Left-out residuals, and a choice among several C, come with a factorisation alone.
     """
     m, n_outputs = problem.Y.shape
-    if isinstance(C, np.ndarray) or m < _FEW_ROWS:
+    if isinstance(C, np.ndarray) or m < _ROWS_TO_FACTOR:
         return solve_cholesky(problem, C, left_out=left_out, criterion=criterion)
     on_device = foreign_namespace(problem.X) is not None
     needed = factor_bytes(m, n_outputs, left_out=left_out, on_device=on_device)
@@ -104,7 +104,7 @@ def solve_lssvm(
     if matrix is None:
         return solve_cholesky(problem, C, left_out=left_out)  # which says how much memory it needs
     # where sequential updates are slow so is CG, and trying it takes a share of a factorisation
-    if problem.fits(with_cg) and (sweeps is None or m >= _MANY_ROWS):
+    if problem.fits(with_cg) and (sweeps is None or m >= _ROWS_FOR_TWO):
         affordable = int(m / 3 / max(2 * (n_outputs + 1), _ENTRY_FLOPS))
         solution = cg.precondition_and_iterate(
             problem, matrix, C, k, tol=tol, max_iter=max_iter, give_up_after=affordable
@@ -137,7 +137,7 @@ def solve_hinge(
     problem = sets.problem
     del sets  # its features
     m, sweeps = len(problem.weight), None
-    if m >= _FEW_ROWS:
+    if m >= _ROWS_TO_FACTOR:
         if problem.kernel.precomputed or problem.fits(8 * m * m):
             sweeps = m / _SWEEP_ROWS
         else:
@@ -350,16 +350,16 @@ def _residuals_of_folds(
             left = problem.budget - shared
             problem = replace(problem, X=K, kernel=Kernel("precomputed"), rows=None, budget=left)
             rows = np.arange(m)
-    fold[np.lexsort([keys, class_numbers(Y)])] = np.arange(m) % _FOLDS
+    fold[np.lexsort([keys, class_numbers(Y)])] = np.arange(m) % _C_FOLDS
     residuals, step = np.full(Y.shape, np.nan), max(1, tile_rows_for(8 * m))
-    for number in range(_FOLDS):
+    for number in range(_C_FOLDS):
         rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         part = replace(problem, Y=Y[rest], weight=problem.weight[rest], rows=rows[rest])
         found = solve(replace(part, phases=Phases(), on_iteration=None))
         for start in range(0, len(out), step):
             some = out[start : start + step]
             residuals[some] = Y[some] - values_between(problem, some, rest) @ found.coef - found.b
-        if np.isfinite(residuals).sum() >= _ENOUGH * Y.shape[1]:
+        if np.isfinite(residuals).sum() >= _ENOUGH_LEFT_OUT * Y.shape[1]:
             break
     return residuals
 

@@ -38,9 +38,9 @@ from leansvm.dual.problem import DualProblem, check_symmetric
 from leansvm.linalg import cholesky_solve
 from leansvm.solution import Solution
 
-_MARGIN = 0.02  # rows this close to an error belong to the working set
+_CLOSE_TO_ERROR = 0.02  # rows this close to an error belong to the working set
 _FIRST_TOL = 0.01  # violation at which the first ones, found by low rank, have served
-_FEW = 300  # support vectors up to which a factor is faster than conjugate gradients (measured)
+_FACTORED_SUPPORT = 300  # support vectors: up to here a factor is faster than CG (measured)
 _FIRST, _SHARPER, _OWN = 1e-2, 0.03, 0.3  # tolerance of a solve: most, by violation, by aim
 _INSIDE = 0.5  # share of tol to aim at: `feasible_dual` changes the multipliers a little
 # steps of CG for one output beyond which an active set, with its factor, is faster: to factor 500
@@ -146,7 +146,7 @@ class WorkingSets:
             raise TooSlow
         outputs, own, m = [], 0, len(self.cost)
         for y, e, inner, was in zip(Y, E, grams, counted, strict=True):
-            W = np.flatnonzero((e > -_MARGIN) | was)
+            W = np.flatnonzero((e > -_CLOSE_TO_ERROR) | was)
             outputs.append(_ClassSet(Hinge(y, self.cost, penalty), W, e[W], inner, was[W]))
             own += len(W) ** 2
         # the classes share one matrix where, each on its own, they would compute more values
@@ -163,7 +163,8 @@ class WorkingSets:
         sizes = 8 * (rows + rows // _SPARE + 1) ** 2
         at_once = min(len(rows), self.threads + 1)
         # beside K_WW a thread holds rows of Z and the system of a few rows
-        work = 8 * at_once * (rows[-1] * (self.rank + 1) + 3 * min(_FEW, rows[-1]) ** 2)
+        factored = 3 * min(_FACTORED_SUPPORT, rows[-1]) ** 2
+        work = 8 * at_once * (rows[-1] * (self.rank + 1) + factored)
         work += 2 * 8 * rows[-1] ** 2 if self.left_out else 0  # a factor, and panels
         keep = self.problem.fits(int(self.planned + work + sizes.sum()))
         needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
@@ -226,7 +227,7 @@ class WorkingSets:
         S = np.flatnonzero(now)
         if not len(S):
             raise TooSlow
-        if len(S) <= _FEW:
+        if len(S) <= _FACTORED_SUPPORT:
             return solve_by_factor(K, hinge, S)
         moved = not np.array_equal(now, output.counted)
         if moved:
@@ -272,7 +273,7 @@ class WorkingSets:
             e = hinge.errors(point)
             outside = np.ones(m, np.bool_)
             outside[W] = False
-            added = np.flatnonzero(outside & (e > -_MARGIN))
+            added = np.flatnonzero(outside & (e > -_CLOSE_TO_ERROR))
             output.rows = W = np.concatenate([W, added])
             output.counted = np.append(output.counted, np.zeros(len(added), np.bool_))
             output.e, output.point = e[W], Point(beta[W], point.b, point.f[W])

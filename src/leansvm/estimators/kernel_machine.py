@@ -26,7 +26,9 @@ from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-_FEW_ROWS = 100_000  # drawn by their values, at the price of two passes over files
+# up to so many are drawn by their values, at the price of two passes over files; where nothing is
+# learned, more are drawn by position
+_ROWS_DRAWN_BY_VALUES = 100_000
 
 
 class KernelMachine(Machine):
@@ -211,7 +213,7 @@ class BasisMachine(KernelMachine):
         "select_on": [StrOptions({"auto", "all"}), COUNT, SHARE],
     }
 
-    def _prepare(self, data: TrainingData, run: Run) -> BasisData:
+    def _arrange_rows(self, data: TrainingData, run: Run) -> BasisData:
         budget, (n_rows, n_features) = resolve_cache_size(self.cache_size), data.X.shape
         pairwise = self.kernel == "precomputed"
         selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
@@ -222,7 +224,7 @@ class BasisMachine(KernelMachine):
             if isinstance(selector, BasisSelector):  # given points fix the size
                 size, auto = min(size, used.n_positive), auto and used.n_positive > 1
         rows = used.blocks(3 * (size + data.n_outputs + 1), budget)
-        few = used.X.shape[0] <= _FEW_ROWS  # more are drawn by position if nothing is learned
+        few = used.X.shape[0] <= _ROWS_DRAWN_BY_VALUES
         rows.by_values = (auto or few or self._learns_scales) and not pairwise
         plan: dict[str, Any] = {"selector": selector, "size": size, "auto": auto, "rows": rows}
         plan["budget"] = rows.state_budget(self.cache_size)

@@ -152,7 +152,7 @@ class LowRankMachine(ReadableModel, Machine):
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
         return isinstance(get_function(self.function), SeparableFunction)  # others need NumPy
 
-    def _prepare(self, data: TrainingData, run: Run) -> TrainingData:
+    def _arrange_rows(self, data: TrainingData, run: Run) -> TrainingData:
         if data.X.shape[0] <= ORDERED_ROWS:
             return data.sort_distinct()
         return data.merge_copies(0) if run.criterion.left_out else data

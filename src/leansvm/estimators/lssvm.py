@@ -79,12 +79,12 @@ class DualMachine(KernelMachine):
         plan = super()._planned(n_rows, n_features)
         return plan | {"solve": 1e-9 * n_rows**3} if plan else {}
 
-    def _prepare(self, data: TrainingData, run: Run) -> TrainingData:
+    def _arrange_rows(self, data: TrainingData, run: Run) -> TrainingData:
         several = np.ndim(run.criterion.C) == 1
         return data.take_positive(run.criterion.left_out or (several and self._merges_for_choice))
 
     def _grow(self, data: TrainingData, kernel: FittedKernel, run: Run) -> DualProblem:
-        """Pose the problem of the rows that `_prepare` took: all of them are basis points."""
+        """Pose the problem of the rows that `_arrange_rows` took: all of them are basis points."""
         assert data.merged is not None
         first, X = data.merged.first, data.X
         name = "cg" if self.solver == "auto" else self.solver

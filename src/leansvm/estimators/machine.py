@@ -67,7 +67,7 @@ class Machine(CallbackSupport, Documented):
 
     A family of machines has these methods; each returns a value and leaves the machine as it is:
 
-    - ``_prepare(data, run)``: merges equal rows if rows are left out; plans the basis
+    - ``_arrange_rows(data, run)``: merges equal rows if rows are left out; plans the basis
     - ``_learn_kernel(data, run)``: the kernel with its numbers; None for machines without one
     - ``_grow(data, kernel, run)``: what carries the coefficients: points, all rows, or functions
     - ``_solve(data, basis, run)``: the `Solution` on it
@@ -200,16 +200,16 @@ class Machine(CallbackSupport, Documented):
             The fitted estimator.
         """
         with running(self, X, y) as run:  # nothing is set before the last line
-            data = self._checked(read(self, X, y, sample_weight), run)
+            data = self._prepare(read(self, X, y, sample_weight), run)
             kernel = self._learn_kernel(data, run)
             basis = self._grow(data, kernel, run)
             solution = self._solve(data, basis, run)
             publish(self, data, kernel, solution)
         return self
 
-    def _checked(self, data: TrainingData, run: Run) -> TrainingData:
-        """Prepare the rows as the family needs them; refuse too few; plan the phases."""
-        data = self._prepare(data, run)
+    def _prepare(self, data: TrainingData, run: Run) -> TrainingData:
+        """Arrange the rows as the family needs them; refuse too few; plan the phases."""
+        data = self._arrange_rows(data, run)
         if data.n_positive < 2 and (np.ndim(run.criterion.C) or run.criterion.left_out):
             raise ValueError(
                 f"C={self.C!r} needs two distinct rows of positive weight, got "

@@ -150,7 +150,7 @@ class Mergeable(KernelMachine):
                 data = read(self, X, y, sample_weight, classes=classes, batch=True)
                 if data.n_positive < 2:
                     run = replace(run, criterion=replace(criterion, left_out=False))
-                data = self._checked(data, run)
+                data = self._prepare(data, run)
                 kernel = self._learn_kernel(data, run)
                 solution = self._solve(data, self._grow(data, kernel, run), run)
                 publish(self, data, kernel, solution)

@@ -39,7 +39,7 @@ from leansvm.tables import is_table
 from leansvm.tables.fitting import TableRows, encoded, encoded_source, transformed, validate_table
 
 Array = NDArray[np.float64]
-_LEAST_WEIGHT = 1e-100  # share of the largest; division by smaller ones would overflow
+_LEAST_ROW_WEIGHT = 1e-100  # share of the largest; division by smaller ones would overflow
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
@@ -167,7 +167,7 @@ def _read_source(
         if class_weight is not None:
             used = used * (class_weight[present] > 0)
     weighted = class_weight is not None or not seen.all_ones
-    encode = Targets(known, class_weight, _LEAST_WEIGHT * seen.largest_weight, weighted)
+    encode = Targets(known, class_weight, _LEAST_ROW_WEIGHT * seen.largest_weight, weighted)
     return TrainingData(source, y, None, None, outputs, int(used.sum()), count, encode)
 
 
@@ -297,7 +297,7 @@ def _sample_weights(sample_weight: Any, X: Any) -> Any:
     )
     if not weight.any():
         raise ValueError(_NO_WEIGHT)
-    weight[weight < _LEAST_WEIGHT * weight.max()] = 0.0
+    weight[weight < _LEAST_ROW_WEIGHT * weight.max()] = 0.0
     return weight if isinstance(X, TableRows) else like_rows(weight, X)
 
 

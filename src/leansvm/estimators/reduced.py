@@ -131,7 +131,7 @@ class ReducedMachine(BasisMachine):
         """Return copies of this estimator, fitted at every C of the path on one basis."""
         models = []
         with running(self, X, y, Criterion(path), is_path=True) as run:
-            data = self._prepare(read(self, X, y, sample_weight), run)
+            data = self._arrange_rows(read(self, X, y, sample_weight), run)
             if data.auto:
                 raise ValueError("n_basis='auto' depends on C: set it to a number for a path of C.")
             kernel = self._learn_kernel(data, run)

@@ -29,7 +29,7 @@ from leansvm.solution import Solution
 from leansvm.tables import feature_names
 
 Array = NDArray[np.float64]
-_STEP = 1 / 15  # weight of a step in its phase
+_STEP_WEIGHT = 1 / 15  # weight of a step in its phase
 _OURS = ("leansvm", "sklearn", "contextlib")
 _TOO_SMOOTH = (
     "the kernel is too smooth for these data (try a larger gamma), or a few rows with large "
@@ -41,8 +41,9 @@ _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest e
 _OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
 _OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # rows whose left-out decision values a classifier keeps
-_FEWEST, _MOST = 20, 0.5  # rows to predict that are judged; share of them beyond a range
-_RARE, _MANY_ROWS = 0.1, 200  # share of a rare class; fewer rows give no warning about it
+# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range
+_ROWS_TO_JUDGE, _SHARE_BEYOND = 20, 0.5
+_RARE_SHARE, _ROWS_TO_WARN = 0.1, 200  # share of a rare class; fewer rows give no warning about it
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _NOT_ALWAYS |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}
@@ -105,7 +106,7 @@ class Run:
             return None
 
         def one(iteration: int, residual: float = 0.0) -> bool:
-            step(_STEP)
+            step(_STEP_WEIGHT)
             ends = share is not None and iteration < last and out_of_time(share)
             return (tasks is not None and tasks.step(tasks.steps, name)) or ends
 
@@ -300,7 +301,7 @@ def calibrate(
     estimator._left_out = known[-_KEPT_ROWS:]
     shares: Any = np.bincount(labels, weight) / weight.sum()
     shares, predicted = shares[shares > 0], np.unique(class_numbers(values))
-    rare = len(shares) > 1 and shares.min() < _RARE and len(labels) >= _MANY_ROWS
+    rare = len(shares) > 1 and shares.min() < _RARE_SHARE and len(labels) >= _ROWS_TO_WARN
     if rare and len(predicted) == 1:
         label = estimator.classes_.tolist()[predicted[0]]
         warn(
@@ -338,12 +339,12 @@ def warn_beyond(estimator: Any, X: Any) -> None:
     ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
     at, in the rows it was learned on; None: nothing was learned.
     """
-    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _FEWEST:
+    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _ROWS_TO_JUDGE:
         return
     least, most = estimator._seen
     shares = np.mean((least > X) | (most < X), axis=0)
     feature = int(shares.argmax())
-    if shares[feature] <= _MOST:
+    if shares[feature] <= _SHARE_BEYOND:
         return
     names = feature_names(estimator)
     name = f"feature {feature}" if names is None else f"{names[feature]!r}"

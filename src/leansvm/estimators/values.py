@@ -35,7 +35,7 @@ Scale = tuple[Array, ...]  # for every output, quantiles of y above their scores
 _OF_TARGETS = ("classes_", "_single_output", "_scale")
 ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
 _SPREAD_ROWS = 256  # rows of a file from which the spread of the targets is taken
-_KNOTS, _LARGEST_LOG = 1000, 700.0  # of a scale by quantiles; that exp takes
+_SCALE_KNOTS, _LARGEST_LOG = 1000, 700.0  # of a scale by quantiles; that exp takes
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ def _scores(y: Array, weight: Array) -> Array:
     values, place = np.unique(y, return_inverse=True)
     total = np.bincount(place, weights=weight).astype(np.float64)
     shares = (np.cumsum(total) - total / 2) / total.sum()
-    if len(values) > _KNOTS:  # evenly in weight, with both ends
-        wanted = np.searchsorted(shares, np.linspace(shares[0], shares[-1], _KNOTS))
+    if len(values) > _SCALE_KNOTS:  # evenly in weight, with both ends
+        wanted = np.searchsorted(shares, np.linspace(shares[0], shares[-1], _SCALE_KNOTS))
         values, shares = values[np.unique(wanted)], shares[np.unique(wanted)]
     return np.stack([values, ndtri(shares)])
 

@@ -46,13 +46,13 @@ Array = NDArray[np.float64]
 
 LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
-_FEWEST_ROWS = 13  # to learn anything from
+_ROWS_TO_LEARN = 13  # to learn anything from
 _FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
 _LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # log S that it must reach, and may be above that of others
-_FOLDS = 3
+_GUARD_FOLDS = 3
 _CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
-_FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
+_ROWS_TO_TRUST, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
 # features below such a share of the largest scale may be dropped if S rises by no more than this
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
@@ -60,7 +60,7 @@ _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to lea
 _LINEAR_GAIN = 0.01  # by which the linear part must lower log S: beyond the rows it is a risk
 # where the linear part joins: its omega less the largest of the others, iterations of the search
 _LINEAR_START, _LINEAR_STEPS = -2.0, 8
-_LEAST_WEIGHT = 0.02  # parts of smaller weight may be dropped
+_LEAST_PART_WEIGHT = 0.02  # parts of smaller weight may be dropped
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def learn_kernel(
         report["fallback"] = "all features are constant"
     elif not sample.Y.any():
         report["fallback"] = "the targets are constant"
-    elif len(sample.X) < _FEWEST_ROWS:
-        report["fallback"] = f"there are fewer than {_FEWEST_ROWS} different rows"
+    elif len(sample.X) < _ROWS_TO_LEARN:
+        report["fallback"] = f"there are fewer than {_ROWS_TO_LEARN} different rows"
     if report["fallback"] is not None:
         plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
         if several and len(sample.X) >= _FEWEST_FOR_LINE and _is_line(search, plain):
@@ -219,14 +219,14 @@ def _guard(
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
     # rows without the most frequent target: of a rare class, all that tell of it
     _, counts = np.unique(sample.Y, axis=0, return_counts=True)
-    many = n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
+    many = n >= max(_ROWS_TO_TRUST, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
     if many or (d == 1 and not by_line) or search.progress.stopped:
         return None
     names = ("linear",) * by_line + ("one", "shrunk", "learned")
-    fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
+    fold = np.arange(min(n, FOLD.rows * _GUARD_FOLDS // (_GUARD_FOLDS - 1))) % _GUARD_FOLDS
     errors, wrong = np.empty((2, len(names), len(fold)))  # of every row, for each candidate
     ends = sample.Y.max(axis=0), sample.Y.min(axis=0)  # +-1, in units of the sample
-    for k in range(_FOLDS):
+    for k in range(_GUARD_FOLDS):
         inner, held_out = search.on(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
         one = inner.minimise(inner.start(kernels), FOLD, tied=True)
         learned = inner.minimise(one, FOLD)
@@ -264,7 +264,7 @@ def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:
     Numbers are then rounded to steps of 1 %, finer than the rows can tell, so that rounding errors
     of another machine do not change them.
     """
-    heavy = softmax(scales.omega) >= _LEAST_WEIGHT
+    heavy = softmax(scales.omega) >= _LEAST_PART_WEIGHT
     for share in (0.0, *_SHARES):
         if share == 0.0:
             fewer = scales._replace(

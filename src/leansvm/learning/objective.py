@@ -43,7 +43,7 @@ _JITTER = 1e-10, 1e-6
 _LEAST_REST = 1e-8, 1e-4
 _TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
 _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
-_PANEL = 64  # columns of a product with a triangle
+_TRIANGLE_PANEL = 64  # columns of a product with a triangle
 
 
 class Gradient(NamedTuple):
@@ -77,8 +77,8 @@ def times_triangle(A: Any, T: Any, upper: bool = False) -> Any:
     if not isinstance(A, np.ndarray):
         return A @ T
     out = np.empty_like(A)
-    for a in range(0, len(T), _PANEL):
-        b = a + _PANEL
+    for a in range(0, len(T), _TRIANGLE_PANEL):
+        b = a + _TRIANGLE_PANEL
         used = slice(b) if upper else slice(a, None)
         np.matmul(A[:, used], T[used, a:b], out=out[:, a:b])
     return out

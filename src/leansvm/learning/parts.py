@@ -26,7 +26,7 @@ from leansvm.kernels._compiled import absolute, absolute_moments
 Array = NDArray[np.float64]
 Terms = list[tuple[Any, Any]]  # of every part: kappa, and its derivative by D
 
-_FURTHEST = 80.0  # e^-t of a larger t is next to nothing, and slow where it is no normal number
+_LARGEST_EXPONENT = 80.0  # e^-t of a larger t is next to nothing, and slow where it is subnormal
 _POLE = 1e-12  # added to D under the root in the slope of e^-sqrt(D), which is infinite at 0
 
 
@@ -93,10 +93,10 @@ class ScaledMixture:
             for f in range(rows.shape[1]):
                 D += apply_in_place("abs", rows[:, f][:, None] - part.right[:, f][None, :])
         if part.root_terms is None:
-            value = xp.exp(-xp.clip(D, 0.0, _FURTHEST))
+            value = xp.exp(-xp.clip(D, 0.0, _LARGEST_EXPONENT))
             return value, -value
         a, b, c = part.root_terms
-        r = xp.sqrt(xp.clip(c * D, 0.0, _FURTHEST**2))
+        r = xp.sqrt(xp.clip(c * D, 0.0, _LARGEST_EXPONENT**2))
         decay = xp.exp(-r)
         if a == 0.0:  # at distance 0 the product with (x_f - z_f)^2 is 0
             slope = -0.5 * c * decay / xp.sqrt(xp.clip(D, 0.0, None) + _POLE)

@@ -37,10 +37,10 @@ _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
 _REACH = 10.0  # ranges of a feature that the linear part goes on beyond its values
 _CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
 _FEW_DISTINCT = 100  # rows so few that even a linear kernel alone ends beyond the sample
-_FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
+_SMALLEST_SAMPLE = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
 _LEAST_GAMMA, _LARGEST_GAMMA = 1e-318, 1e300  # less has hardly any digits
-_KNOTS, _FEWEST_VALUES = 64, 10  # of a quantile feature, and of the feature that needs one
+_QUANTILE_KNOTS, _FEWEST_VALUES = 64, 10  # of a quantile feature, and of the feature that needs one
 _END = 0.002  # shares of rows beyond which the curve is flat
 _SAME = 0.99  # correlation from which on a quantile feature says what the feature says
 WAY_OUT = "Give gamma a number or an array, or raise cache_size."
@@ -144,7 +144,7 @@ def quantile_curves(X: Array, weight: Array, features: NDArray[np.intp]) -> tupl
             continue
         share = np.bincount(place, weight) / weight.sum()
         below = np.cumsum(share) - 0.5 * share
-        wanted = np.linspace(_END, 1.0 - _END, _KNOTS)
+        wanted = np.linspace(_END, 1.0 - _END, _QUANTILE_KNOTS)
         knots = np.unique(np.searchsorted(below, wanted).clip(0, len(values) - 1))
         y = ndtri(below[knots].clip(_END, 1.0 - _END))
         kept = np.append(True, np.diff(y) > 0)
@@ -199,7 +199,7 @@ def draw_sample(
     """
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1) * (3 if mixture else 1)
     what = f"A sample of rows with {blocks.n_features:,} features to learn scales from"
-    check_budget(row_bytes * min(blocks.n_rows, _FEWEST_ROWS), budget, what, WAY_OUT)
+    check_budget(row_bytes * min(blocks.n_rows, _SMALLEST_SAMPLE), budget, what, WAY_OUT)
     count = min(count, budget // row_bytes)
     X, Y, weight, unit, total, is_sparse = _drawn(blocks, count, rng, free_bias)
     units = clipped_units(X, weight, contain_zero=is_sparse, numeric=numeric)

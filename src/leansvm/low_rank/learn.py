@@ -49,13 +49,13 @@ ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
 SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
 _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's cache
 _TILE_BYTES = 2**24  # most that a tile and what is computed from it take
-FIRST_SIZE = 5  # functions that a model starts with, or one for each class
+FIRST_FUNCTIONS = 5  # functions that a model starts with, or one for each class
 EARLY_ITERATIONS = 30  # of L-BFGS, before a model grows
-_LARGEST, _PER_OUTPUT = 40, 4  # functions at most: 40, or four for each class
+_MOST_FUNCTIONS, _PER_OUTPUT = 40, 4  # functions at most: 40, or four for each class
 _ROWS_PER_FUNCTION = 10  # fewer rows, and a larger size is not tried
-_FOLDS, _MANY_ROWS = 3, 2000  # beyond so many rows the first fold says enough
-_FLAT = 0.05  # twice as many functions have to lower the error by this share,
-_LEAST = 0.005  # and by this share of the targets' variance
+_SIZE_FOLDS, _ROWS_FOR_ONE_FOLD = 3, 2000  # beyond so many rows the first fold says enough
+_FLAT_GAIN = 0.05  # twice as many functions have to lower the error by this share,
+_LEAST_GAIN = 0.005  # and by this share of the targets' variance
 _PATIENCE = 2  # sizes in a row that may fail to do so
 
 
@@ -92,7 +92,7 @@ def reserve(
             needed += 4 * 8 * min(n_rows, clustered) ** 2
         if init == "auto" or len(sizes) > 1:  # the rows that functions start on, parts of them
             needed += 8 * min(n_rows, sampled) * 3 * (n_features + n_outputs)
-        if init == "auto" and size >= 2 * FIRST_SIZE:  # columns that are compared
+        if init == "auto" and size >= 2 * FIRST_FUNCTIONS:  # columns that are compared
             needed += 2 * 8 * min(n_rows, sampled) * tried_functions(size // 2)
         if size == sizes[0]:
             check_budget(
@@ -111,8 +111,8 @@ def reserve(
 
 def sizes_to_try(n_rows: int, n_outputs: int) -> list[int]:
     """Return the numbers of functions that ``n_basis="auto"`` compares, by doubling."""
-    sizes = [min(max(FIRST_SIZE, n_outputs), n_rows)]
-    most = min(max(_LARGEST, _PER_OUTPUT * n_outputs), n_rows // _ROWS_PER_FUNCTION)
+    sizes = [min(max(FIRST_FUNCTIONS, n_outputs), n_rows)]
+    most = min(max(_MOST_FUNCTIONS, _PER_OUTPUT * n_outputs), n_rows // _ROWS_PER_FUNCTION)
     while 2 * sizes[-1] <= most:
         sizes.append(2 * sizes[-1])
     return sizes
@@ -185,7 +185,7 @@ def _grown_start(
 ) -> Start:
     """Start with few functions, learn them and add others; from random rows where ``rng`` is."""
     stages = [size]
-    while stages[0] >= 2 * max(FIRST_SIZE, sample.Y.shape[1]):
+    while stages[0] >= 2 * max(FIRST_FUNCTIONS, sample.Y.shape[1]):
         stages.insert(0, (stages[0] + 1) // 2)
     if rng is None:
         centers = class_medoids(sample, stages[0])
@@ -286,7 +286,7 @@ def choose_size(
     weight = np.concatenate([fold.held_out.weight for fold in folds])
     share = weight / weight.sum()
     Y = np.concatenate([fold.held_out.Y for fold in folds])
-    least = _LEAST * float(share @ np.square(Y - share @ Y).sum(axis=1))
+    least = _LEAST_GAIN * float(share @ np.square(Y - share @ Y).sum(axis=1))
     taken, errors, means = 0, [], []
     for place, size in enumerate(sizes):
         errors.append(np.concatenate([fold.errors(size, init) for fold in folds]))
@@ -296,7 +296,7 @@ def choose_size(
         lower = means[taken] - means[place]
         change = errors[taken] - errors[place] - lower
         deviation = float(np.sqrt(share @ np.square(change) / len(change)))
-        flat = 1.0 - (1.0 - _FLAT) ** (place - taken)
+        flat = 1.0 - (1.0 - _FLAT_GAIN) ** (place - taken)
         if lower > max(deviation, flat * means[taken], least):
             taken = place
         elif place - taken == _PATIENCE:
@@ -310,9 +310,9 @@ def _folds(problem: LowRankProblem, sample: StartRows, largest: int) -> list[_He
     classes, number = sample.classes, np.empty(len(sample.Y), dtype=np.intp)
     for label in np.unique(classes):
         rows = np.flatnonzero(classes == label)
-        number[rows] = np.arange(len(rows)) % _FOLDS
+        number[rows] = np.arange(len(rows)) % _SIZE_FOLDS
     folds = []
-    for k in range(_FOLDS if len(number) <= _MANY_ROWS else 1):
+    for k in range(_SIZE_FOLDS if len(number) <= _ROWS_FOR_ONE_FOLD else 1):
         inside, outside = sample.part(number == k), sample.part(number != k)
         tile = tile_rows(outside.X, 4 * (largest + outside.Y.shape[1]))
         given, by_class = (outside.X, outside.Y, outside.weight), problem.blocks.class_weight

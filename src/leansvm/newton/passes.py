@@ -31,7 +31,7 @@ from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
 _SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
-_MANY = 6  # outputs
+_MANY_OUTPUTS = 6  # outputs
 _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
 COLUMNS = (ColumnRows, FactorRows)  # what `FeatureMap.of` keeps or drops in a block
 
@@ -128,7 +128,7 @@ def slopes(
     direction = None if direction is None else like_rows(direction, Phi)
     # reading a row costs little where many outputs use it; a device has no cache to stay in
     in_cache = max(32, _SUBTILE_BYTES // (8 * max(Phi.shape[1], 1)))
-    tile = in_cache if foreign_namespace(Phi) is None and k < _MANY else max(n, 1)
+    tile = in_cache if foreign_namespace(Phi) is None and k < _MANY_OUTPUTS else max(n, 1)
     for start in range(0, n, tile):
         rows = slice(start, min(start + tile, n))
         moved = None if direction is None else Phi[rows, :] @ direction

@@ -34,12 +34,12 @@ Rows = NDArray[np.intp]
 _MATRICES = 7  # matrices of r x r at a time, besides those of tiles at work
 PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that need one
 _TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
-_ROUGH = 1e-2  # relative gradient and gap of solutions that are compared, or that others start from
+_ROUGH_TOL = 1e-2  # relative gradient and gap of solutions to compare, or to start others from
 _COMPARED = 256  # points of the largest basis on which values of C are compared
-_TIE = 1e-3  # share of the loss added to the mistakes: several C may make no mistake
+_TIE_SHARE = 1e-3  # share of the loss added to the mistakes: several C may make no mistake
 _BETTER = 1e-3  # another C must lower the error by this share, so that rounding does not decide
 _FOR_MANY = 500  # points that n_basis="auto" may take with any number of classes
-_FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this share
+_FLAT_LOSS = 0.01  # twice the size has to lower the loss of left-out rows by this share
 # Half-decades: C="loo" looks at as many of them as it needs.
 CANDIDATES = np.logspace(-6, 7, 27)
 
@@ -238,7 +238,7 @@ class SizeSearch:
                 if not first and self.last is None and not self._pays(found):
                     break
             elif features.size < self.last:  # where the next size starts
-                self.solver.minimise(problem.loss, float(self.candidates[0]), None, _ROUGH)
+                self.solver.minimise(problem.loss, float(self.candidates[0]), None, _ROUGH_TOL)
             self.best, self.position, first = found, found.position, False
             if self.solver.stopped or (self.last is None and out_of_time(growth=4.0)):
                 break
@@ -257,7 +257,7 @@ class SizeSearch:
 
     def _pays(self, found: BestC) -> bool:
         """Whether a size is better than the one before, if need be at the next smaller C."""
-        enough = (1.0 - _FLAT) * self.best.loss
+        enough = (1.0 - _FLAT_LOSS) * self.best.loss
         if found.least > enough and self.problem.compares and found.plan.features.size > _COMPARED:
             self._go(found, -1, 1)
         return found.least <= enough
@@ -283,11 +283,11 @@ class SizeSearch:
 
     def _try(self, found: BestC, position: int, theta: Array | None) -> bool:
         """Solve roughly at a C; return whether the error of left-out rows is the lowest so far."""
-        self.solver.minimise(self.problem.loss, float(self.candidates[position]), theta, _ROUGH)
+        self.solver.minimise(self.problem.loss, float(self.candidates[position]), theta, _ROUGH_TOL)
         rows = self.basis_rows(found.plan.features)
         error = loss = leave_out(self.solver, rows)
         if self.by_mistakes:
-            error = left_out_mistakes(self.solver) + _TIE * loss
+            error = left_out_mistakes(self.solver) + _TIE_SHARE * loss
         found.errors[position], found.least = error, min(loss, found.least)
         if not error < (1.0 - _BETTER) * found.error and found.theta is not None:
             return False

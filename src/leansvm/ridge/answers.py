@@ -40,7 +40,7 @@ from leansvm.rows import class_numbers, column_per_class
 
 Array = NDArray[np.float64]
 _SAFE = 1e3  # of C s k(x, x); up to here leverages from the small matrix have ten digits
-_ALIKE = 0.5  # classes are of about the same size if the smallest has this share of the largest
+_EVEN_CLASSES = 0.5  # the smallest class, as a share of the largest, of classes of about one size
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
     "This model does not know its training rows: it came from a file, a pickle, batches or a "
@@ -281,7 +281,7 @@ class Answers:
         values = np.ascontiguousarray(column_per_class(values))
         members = [np.flatnonzero(labels == k) for k in range(values.shape[1])]
         sizes = [len(rows) for rows in members]
-        if not (by_class if by_class != "auto" else min(sizes) < _ALIKE * max(sizes)):
+        if not (by_class if by_class != "auto" else min(sizes) < _EVEN_CLASSES * max(sizes)):
             counted = self.counted(model.rows)
             return prediction_sets(model, counted, X, values, margins, alpha, budget)
         sets = np.ones(values.shape, dtype=bool)

@@ -24,7 +24,7 @@ from leansvm.solution import first_of_the_best
 Array = NDArray[np.float64]
 Errors = Callable[[RidgeModels], Array]  # left-out errors of models, by the rows that judge
 _FIRST, _MIDDLE = 500, 2048  # columns of models on the way to a large one
-_STEP = 2  # candidates between the first values that are tried
+_STRIDE = 2  # candidates between the first values that are tried
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def search(
     judge = every
     if len(values) > 1 and width > _MIDDLE:
         judge = _CEvaluator(*_first_columns(equations, _MIDDLE), width, values, errors)
-    tried = bracket(judge.error_at, start, len(order), 1 if known is not None else _STEP)
+    tried = bracket(judge.error_at, start, len(order), 1 if known is not None else _STRIDE)
     error = every.error_at(_best(tried))
     curve = np.full(len(candidates), np.nan)
     curve[order[list(tried)]] = list(tried.values())
@@ -94,7 +94,7 @@ class _CEvaluator:
 
 
 def bracket(
-    error_at: Callable[[int], float], start: int, count: int, step: int = _STEP
+    error_at: Callable[[int], float], start: int, count: int, step: int = _STRIDE
 ) -> dict[int, float]:
     """Return the errors at the positions tried: until both neighbours of the best are no better.
 

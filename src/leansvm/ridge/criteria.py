@@ -35,12 +35,12 @@ from leansvm.rows import (
 
 Array = NDArray[np.float64]
 ENOUGH = 500  # if so many rows (or half of all) are outside of the basis, only they count
-_FEW = 0.25  # a class with fewer of its rows outside, and fewer than ENOUGH, counts in full
+_FEW_OUTSIDE = 0.25  # a class with fewer of its rows outside, and fewer than ENOUGH, counts in full
 FLOOR = 1e-12  # smallest 1 - h: rounding may make it zero
 LOO_LOSSES = ("squared", "accuracy", "log_loss")  # means over left-out rows that may choose C
 _BLURRED = 0.5  # smaller margins count as mistakes in part, so that no single row decides
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # factors of the log odds; the best one counts
-_MANY_POINTS, _MUCH_WORK = 1000, 1e10  # with more points, or rows x points^2, rows are drawn
+_MANY_POINTS, _WORK_OF_ALL_ROWS = 1000, 1e10  # with more points, or rows x points^2, rows are drawn
 _EVALUATION_ROWS = 2000  # rows that are drawn
 _WORTH_SINGLE = 5e8  # rows x coordinates^2 from which single precision saves time
 _IN_SINGLE = 1e-5  # smallest ridge, over the largest eigenvalue, that allows it
@@ -64,7 +64,7 @@ def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.i
     Y, weight = blocks.targets_of(basis_rows)
     classes = class_numbers(np.asarray(Y, dtype=np.float64))
     inside = np.bincount(classes[weight > 0], minlength=len(sizes))
-    few = sizes - inside < np.minimum(ENOUGH, _FEW * sizes)
+    few = sizes - inside < np.minimum(ENOUGH, _FEW_OUTSIDE * sizes)
     return basis_rows[~few[classes]]
 
 
@@ -88,7 +88,7 @@ def draws_rows(blocks: RowBlocks, width: int) -> bool:
     """Whether left-out errors of all rows take so long that only some rows are used."""
     if blocks.place is not None or blocks.n_rows <= _EVALUATION_ROWS:
         return False
-    return width > _MANY_POINTS or blocks.n_rows * width**2 > _MUCH_WORK
+    return width > _MANY_POINTS or blocks.n_rows * width**2 > _WORK_OF_ALL_ROWS
 
 
 @dataclass(frozen=True)

@@ -60,23 +60,23 @@ from leansvm.solution import first_of_the_best
 Array = NDArray[np.float64]
 # from 2,000 points on a size costs seconds: it is tried where the one before saved so much
 _LARGE, _LARGE_GAIN = 2000, 0.06
-_MARGIN = 0.002  # sizes whose errors are this close are alike
-_STEP = 2**0.5  # between sizes that are compared
+_ALIKE_ERRORS = 0.002  # sizes whose errors are this close are alike
+_SIZE_RATIO = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
-_FEW_ROWS = 2000  # all of them may become points
+_ROWS_TRIED_AS_POINTS = 2000  # all of them may become points
 _NEARBY = 4.0 ** np.arange(-2, 3)  # times C: both sizes are compared at their best of these
 _EVERY_C = 512  # points, up to which an eigen-decomposition finds the error of every C
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
-_MANY_ROWS = 4000  # of which some are drawn to judge
-_MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
+_ROWS_THAT_ALL_JUDGE = 4000  # of which some are drawn to judge
+_WORK_FOR_SINGLE = 4e9  # rows x points^2 from which on single precision is worth while
 MOST_LOST = 5e-3  # of the left-out error, that single precision may add
 _MORE_LOST = 4.0  # times as much may be lost at twice the size
 
 
 def worth_single(n_rows: int, size: int) -> bool:
     """Whether sums over so many rows and points on a host are worth single precision."""
-    return n_rows * size**2 >= _MUCH_WORK
+    return n_rows * size**2 >= _WORK_FOR_SINGLE
 
 
 @dataclass
@@ -321,7 +321,7 @@ def start_nested(
         among = indices if drawn is None else np.flatnonzero(np.isin(drawn.rows, indices))
         inside = rows_inside(blocks, among)
     on_host, evaluation = blocks.place is None, None
-    if on_host and blocks.n_rows > _MANY_ROWS:
+    if on_host and blocks.n_rows > _ROWS_THAT_ALL_JUDGE:
         evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside)
     single, free_bias = on_host and worth_single(n_rows, rows.shape[0]), bias_penalty == 0
     return NestedFit(
@@ -365,10 +365,10 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
         size = min(2 * size, largest)
     kept = fit.features.size
     steps = np.arange(1 + 2 * np.log2(max(kept / _FIRST_NESTED, 1.0)))
-    sizes = np.unique(np.rint(kept * _STEP**-steps)).astype(np.intp)
+    sizes = np.unique(np.rint(kept * _SIZE_RATIO**-steps)).astype(np.intp)
     errors = fit.errors_of_sizes(sizes, found.C, found)
     # a smaller size may have been better than any of these, at another C: then the best of them
-    enough = max((1.0 + _MARGIN) * min(best, errors.min()), errors.min())
+    enough = max((1.0 + _ALIKE_ERRORS) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
     if _all_are_better(fit, lean, found.C):
         lean = fit.features.size
@@ -383,7 +383,7 @@ def _all_are_better(fit: NestedFit, lean: int, C: float) -> bool:
     basis rows too, whose left-out errors are too large (`criteria`), and doubling ended early.
     """
     largest, indices = fit.points.rows.shape[0], fit.indices
-    if indices is None or fit.blocks.n_rows > _FEW_ROWS or 2 * lean > largest:
+    if indices is None or fit.blocks.n_rows > _ROWS_TRIED_AS_POINTS or 2 * lean > largest:
         return False
     if not lean or out_of_time(growth=4.0):
         return False

@@ -35,7 +35,7 @@ from leansvm.solution import Solution, first_of_the_best
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
-_FEW_ROWS = 2000
+_ROWS_FOR_DUAL = 2000  # beyond, an eigen-decomposition of all rows is slow
 _NO_ROOM = (
     "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
     "{:.3g}: scale sample_weight up, use fewer basis points, or set C to a number."
@@ -80,7 +80,7 @@ def solve_sums(
     if (by_loo or not several) and draws_rows(blocks, features.width):
         return _solve_by_some_rows(blocks, features, sums.shift, equations, criterion)
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
-    share = 0.5 if blocks.n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all is slow
+    share = 0.5 if blocks.n_rows <= _ROWS_FOR_DUAL else 0.95
     if (
         features.width > share * blocks.n_rows
         and abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n  # not a batch of them

@@ -33,9 +33,9 @@ from leansvm.solution import Solution
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
 _MOST_WORK, _ALWAYS_TRIED = 2.5e11, 2000  # rows x points^2 on a host; points that may cost more
-_LARGEST = 4000  # points, but on devices that are fast in double precision
-_FEW_ROWS = 15_000  # sizes are compared on all of them; to go over the rows again costs as much
-_SAMPLE = 10_000  # rows on which sizes are compared where there are more
+_MOST_POINTS = 4000  # points, but on devices that are fast in double precision
+# sizes are compared on all rows where these are so few, otherwise on a sample
+_ROWS_COMPARED_WHOLE, _ROWS_COMPARED = 15_000, 10_000
 _FLOAT32_LOSS = 1e-3  # of the spread of y, where no left-out error is known
 
 
@@ -182,7 +182,7 @@ class SparseProblem:
         largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
         place = self.blocks.place
         if place is None or not doubles_are_fast(place):
-            largest = min(largest, _LARGEST)
+            largest = min(largest, _MOST_POINTS)
         if place is None:
             by_work = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
             largest = min(largest, max(by_work, _ALWAYS_TRIED))
@@ -204,9 +204,9 @@ class SparseProblem:
     def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
         """Return rows on which sizes are compared: all, or some that stand for them."""
         blocks = self.blocks
-        if blocks.n_rows <= _FEW_ROWS:
+        if blocks.n_rows <= _ROWS_COMPARED_WHOLE:
             return None, blocks
-        wanted = _SAMPLE if blocks.place is None else max(_SAMPLE, 4 * largest)
+        wanted = _ROWS_COMPARED if blocks.place is None else max(_ROWS_COMPARED, 4 * largest)
         count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
         drawn = draw_for_all(blocks, count, np.random.RandomState(0))
         if len(drawn.rows) == drawn.n_rows:  # the others have no weight

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 _ROWS, _POINTS = 10_000, 200  # training rows whose residuals are looked at; basis of the spread
 _CANDIDATES = np.logspace(-4, 4, 17)  # of C of the spread
 _INNER = 2.0  # standard deviations of f; the parabola is constant beyond, where rows are few
-_LEAST = 0.02  # of the median error: smaller errors count as this, or their logarithms would decide
+_LEAST_ERROR = 0.02  # of the median error: smaller ones count as this, or their logs would decide
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def local_spread(
     some = np.random.default_rng(0).permutation(counted)[:_ROWS]
     X, weight = blocks.take(model.rows[some]), model.weight[some]
     errors = model.residual[some] / np.sqrt(1.0 + model.left_out_variance()[some])[:, None]
-    least = np.maximum(_LEAST * np.median(np.abs(errors), axis=0), np.finfo(np.float64).tiny)
+    least = np.maximum(_LEAST_ERROR * np.median(np.abs(errors), axis=0), np.finfo(np.float64).tiny)
     logs = np.log(np.maximum(np.abs(errors), least))
     values = model.target[some] - model.residual[some]
     parabola = Parabola.fitted(values, logs, weight)

@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 _KEEP_BYTES = 2**29  # of the training rows' coordinates; more, and they are computed again
 _PANEL = 256  # columns of a symmetric matrix at a time
 _TILE_BYTES = 2**26  # of what is computed from rows at a time
-_MUCH_WORK = 1e9  # rows x coordinates^2, from which on influences are added up in float32
+_WORK_FOR_SINGLE = 1e9  # rows x coordinates^2, from which on influences are added up in float32
 
 
 class LeftOut(ABC):
@@ -216,7 +216,7 @@ class PrimalLeftOut(LeftOut):
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
         """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i minus the part of row i itself."""
         width = self.coordinates.width + 1
-        many = len(self.rows) * width**2 > _MUCH_WORK
+        many = len(self.rows) * width**2 > _WORK_FOR_SINGLE
         dtype: Any = np.float32 if many else np.float64
         once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width), dtype)
         roots = np.sqrt(c)  # a product of one matrix with itself takes half the time

@@ -29,7 +29,7 @@ from leansvm.rows._budget import host_tile_rows, resolve_cache_size, tile_rows_f
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kept = TypeVar("Kept")
-_MANY_ROWS = 1_000_000  # from here on threads make a light pass faster (measured)
+_ROWS_FOR_THREADS = 1_000_000  # from here on threads make a light pass faster (measured)
 
 
 class Declared(NamedTuple):
@@ -348,7 +348,7 @@ class MemoryBlocks(RowBlocks):
         In threads, unless the function is declared to be light and there are few rows.
         """
         does = getattr(function, "declared", None)
-        short = does is not None and does.light and self.n_rows < _MANY_ROWS
+        short = does is not None and does.light and self.n_rows < _ROWS_FOR_THREADS
         if self.n_blocks > 1 and self._threaded and not short:
             yield from in_order(function, self._blocks, *args)
         else:

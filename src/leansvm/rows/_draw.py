@@ -36,7 +36,7 @@ from leansvm.rows._targets import class_numbers
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-_BATCH = 512  # draws in the first round
+_FIRST_DRAWS = 512  # draws in the first round
 _GRID = 1e6 * np.pi  # cells to which the mean of a feature, from 0 to 1, is rounded
 _TARGETS = 1e-7  # of the targets in t: for rows that are equal in X
 _TWINS = 1e-9  # of what tells features apart that are distributed alike
@@ -227,7 +227,7 @@ class WeightedSample:
         """Return the first ``count`` rows, or all there are."""
         while len(self.rows) < count:
             # as many as past draws tell, so that short samples are prefixes of long ones
-            draws = max(_BATCH, len(self.rows))
+            draws = max(_FIRST_DRAWS, len(self.rows))
             places = _places_at(self._left, partial(self._rng.random_sample, draws))
             if not len(places):
                 break

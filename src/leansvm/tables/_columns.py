@@ -18,7 +18,8 @@ from leansvm.tables._values import DAY, Values, levels, numbers, seconds, truths
 Array = NDArray[np.float64]
 
 MOST_LEVELS = 30  # that have a feature of their own
-_FEWEST, _SHARE, _LEAST = 10.0, 0.01, 2.0  # rows of such a level; less in a small table
+# rows that a level of its own needs: 10, in a small table 1 % of the rows, but at least 2
+_MANY_LEVEL_ROWS, _LEVEL_SHARE, _FEW_LEVEL_ROWS = 10.0, 0.01, 2.0
 CYCLES = {"hour": DAY, "weekday": 7.0, "month": 12.0, "yearday": 365.25}
 APART = 2.0**-0.5  # one-hot columns of this size: different levels have distance 1
 
@@ -193,7 +194,7 @@ class CategoryColumn:
     ) -> CategoryColumn:
         """Learn which levels are frequent, from the weight of each."""
         # small tables: one row in a hundred, but never a single row
-        enough = max(_LEAST, min(_FEWEST, _SHARE * counts.sum()))
+        enough = max(_FEW_LEVEL_ROWS, min(_MANY_LEVEL_ROWS, _LEVEL_SHARE * counts.sum()))
         order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i] or ""))
         own = [texts[i] for i in order if counts[i] >= enough][:MOST_LEVELS]
         return cls(name, tuple(own), len(own) < len(texts), truth, texts)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.intp]
-_FOLDS = 5
+_TARGET_FOLDS = 5
 _MOST_ROWS = 1e9  # of the overall mean that are added where categories do not differ
 
 
@@ -34,8 +34,8 @@ class Units:
 
     def shares(self) -> Array:
         """Return the weight of every unit in every fold."""
-        rounds, rest = np.divmod(self.weight, _FOLDS)
-        after = (np.arange(_FOLDS) - self.fold[:, None]) % _FOLDS
+        rounds, rest = np.divmod(self.weight, _TARGET_FOLDS)
+        after = (np.arange(_TARGET_FOLDS) - self.fold[:, None]) % _TARGET_FOLDS
         return rounds[:, None] + np.clip(rest[:, None] - after, 0.0, 1.0)
 
 
@@ -49,7 +49,7 @@ def units_of(marks: NDArray[np.uint64], weight: Array) -> Units:
 
 def folds_of(marks: NDArray[np.uint64]) -> Codes:
     """Return the fold of rows, which their content alone decides."""
-    return ((marks >> np.uint64(32)) % np.uint64(_FOLDS)).astype(np.intp)
+    return ((marks >> np.uint64(32)) % np.uint64(_TARGET_FOLDS)).astype(np.intp)
 
 
 def row_marks(columns: list[Array | tuple[Codes, list[str]]]) -> NDArray[np.uint64]:

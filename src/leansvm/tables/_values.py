@@ -29,7 +29,8 @@ _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
 _DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
 _NO_NUMBER = {"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-"}  # among decimals
-_MOSTLY, _FEW = 0.9, 30  # share of numbers, and different values, of a column that is refused
+# share of numbers, and different values, of a column that is refused
+_MOSTLY, _FEW_NUMBERS = 0.9, 30
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def recognised(values: Values, name: str) -> Values:
         return Values("number", numbers(values, name))
     data = words(values.data, name)
     count, different = sum(is_number), len(set(data))
-    if _MOSTLY * len(known) <= count < len(known) and different > _FEW:
+    if _MOSTLY * len(known) <= count < len(known) and different > _FEW_NUMBERS:
         example = known[is_number.index(False)]
         raise ValueError(
             f"Column {name!r} holds {count:,} numbers and {len(known) - count:,} other values, "
