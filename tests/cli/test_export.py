@@ -72,6 +72,19 @@ def test_small_numbers_and_names(run, trained, tmp_path):
     assert "target: target" in header
 
 
+def test_types_that_change_the_labels_are_refused(run, tmp_path):
+    x = np.linspace(0, 1, 80)
+    rows = [f"{v},{'high' if np.sin(20 * v) > 0 else 'low'}" for v in x]
+    (tmp_path / "waves.csv").write_text("\n".join(["x,y", *rows]))
+    options = ["-e", "LSSVC", "-s", "C=1e9", "-s", "gamma=0.1", "--cv", "0", "--no-calibrate"]
+    done = run("train", "waves.csv", "-t", "y", *options, "-o", "waves.skops")
+    assert done.exit_code == 0, done.output
+    done = run("export", "waves.skops", "-o", "waves.mjs", "--store", "float16")
+    assert done.exit_code == 1
+    assert "store='float16' changes the predictions" in done.stderr
+    assert not (tmp_path / "waves.mjs").exists()
+
+
 def test_without_a_compiler_that_is_said(run, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     done = run("export", trained, "-o", "model.h")

@@ -27,7 +27,7 @@ from leansvm.export._c_text import (
 from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
-from leansvm.export._store import stored, table_bytes
+from leansvm.export._store import stored_alike, table_bytes
 from leansvm.tables._columns import CYCLES
 
 _TYPES = {"float64": "double", "float32": "float"}
@@ -86,11 +86,13 @@ def to_c(
     if dtype not in _TYPES:
         raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype!r}.")
     formula = formula_of(model, metadata)
-    if store is None and formula.store == "float64":
-        store = dtype
+    by_dtype = store is None and formula.store == "float64"
     check_numbers(formula, dtype)
     check_categories(formula, dtype)
-    formula = stored(formula, store or formula.store)
+    if by_dtype:
+        formula = stored_alike(formula, dtype, "dtype")
+    else:
+        formula = stored_alike(formula, store or formula.store)
     return _Header(formula, name, dtype).text()
 
 
@@ -326,7 +328,6 @@ class _Header:
         yield from (f"    {line}" for line in self._outer())
         yield f"    for (int k = 0; k < {outputs}; k++) {{"
         coef = f"NAME_coef[j * {outputs} + k]"
-        coef = f"NAME_half({coef})" if formula.store == "float16" else coef
         if carried:
             yield f"      const float y = t * {coef} - lost[k], s = out[k] + y;"
             yield "      lost[k] = (s - out[k]) - y;"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from leansvm.export._checks import check_categories
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
-from leansvm.export._store import BYTES, small_numbers, stored, table_bytes
+from leansvm.export._store import BYTES, small_numbers, stored_alike, table_bytes
 
 _READERS = {
     "float64": "(view, i) => view.getFloat64(8 * i, true)",
@@ -141,7 +141,7 @@ def to_js(model: Any, *, store: str | None = None, metadata: dict[str, Any] | No
     """
     formula = formula_of(model, metadata)
     check_categories(formula, "float64")
-    return _Module(stored(formula, store or formula.store)).text()
+    return _Module(stored_alike(formula, store or formula.store)).text()
 
 
 class _Module:

@@ -15,9 +15,11 @@ from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._onnx_nodes import SPREAD, GraphNodes, label_type, product_suffices, sums_suit
+from leansvm.export._store import rounding_loss, stored
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
 _FAR = 1e15  # scaled distances beyond it are infinite for every kernel, and their squares are not
+_LITTLE = 1e-3  # change of f, as a share of its spread, up to which a graph computes in float32
 
 
 def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | None = None) -> Any:
@@ -78,6 +80,8 @@ class Graph(GraphNodes):
     def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
         suits = all(sums_suit(t, "float32") for t in formula.terms)
         single = dtype == "float32" and suits and not formula.dates  # which it rounds to minutes
+        if single:  # coefficients that are large and cancel need more digits
+            single = rounding_loss(formula, stored(formula, "float32"))[0] < _LITTLE
         super().__init__("float32" if single else "float64", formula.inputs)
         self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
         self.term = formula  # the one that nodes are added for
@@ -376,25 +380,9 @@ class Graph(GraphNodes):
             self.named(self._given(both), "scores")
             outputs.append(self.info("scores", self.dtype, [None, n_classes]))
         if formula.slopes is not None:
-            self.named(self._given(self._probabilities(f)), "probabilities")
+            self.named(self._given(self.probabilities(f, two, *formula.log_odds)), "probabilities")
             outputs.append(self.info("probabilities", self.dtype, [None, n_classes]))
         return outputs
-
-    def _probabilities(self, f: str) -> str:
-        """Return p ~ sigma(z), z the log odds in the zone of f, from logarithms."""
-        knots, slopes, offsets = self.formula.log_odds
-        beyond = [self.add("Greater", f, self.constant(knot)) for knot in knots.tolist()]
-        zone = self.add("Sum", *(self.cast(part, "float32") for part in beyond))
-        zone = self.cast(zone, "int64")
-        slope, offset = (self.add("Gather", self.constant(v), zone) for v in (slopes, offsets))
-        z = self.add("Add", self.add("Mul", f, slope), offset)
-        if self.formula.outputs == 1:
-            both = self.add("Concat", self.add("Neg", z), z, axis=1)
-            return self.add("Sigmoid", both)
-        decay = self.add("Exp", self.add("Neg", self.add("Abs", z)))
-        log1p = self.add("Log", self.add("Add", decay, self.constant(1.0)))
-        logs = self.add("Sub", self.add("Min", z, self.constant(0.0)), log1p)
-        return self.add("Softmax", logs, axis=1)
 
     def _given(self, value: str) -> str:
         return value if self.work == self.dtype else self.cast(value, self.dtype)

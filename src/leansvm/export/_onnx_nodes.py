@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from leansvm._extras import needs
 from leansvm.export._columns import Column
 from leansvm.export._formula import Formula
+from leansvm.kernels._function import Array
 
 SPREAD = {"float32": 16.0, "float64": 1e3}  # of points, up to which rounding of sums is small
 
@@ -84,6 +85,22 @@ class GraphNodes:
         )
         x0, y0, slope = (self.add("Gather", self.constant(table), piece) for table in tables)
         return self.add("Add", y0, self.add("Mul", self.add("Sub", x, x0), slope))
+
+    def probabilities(self, f: str, two: bool, *odds: Array) -> str:
+        """Return p ~ sigma(z), z the log odds in the zone of f; two: f is one column."""
+        knots, slopes, offsets = odds
+        beyond = [self.add("Greater", f, self.constant(knot)) for knot in knots.tolist()]
+        zone = self.add("Sum", *(self.cast(part, "float32") for part in beyond))
+        zone = self.cast(zone, "int64")
+        slope, offset = (self.add("Gather", self.constant(v), zone) for v in (slopes, offsets))
+        z = self.add("Add", self.add("Mul", f, slope), offset)
+        if two:
+            both = self.add("Concat", self.add("Neg", z), z, axis=1)
+            return self.add("Sigmoid", both)
+        decay = self.add("Exp", self.add("Neg", self.add("Abs", z)))
+        log1p = self.add("Log", self._by("Add", decay, 1.0))
+        logs = self.add("Sub", self.add("Min", z, self.constant(0.0)), log1p)
+        return self.add("Softmax", logs, axis=1)
 
     def cycles(self, days: str, columns: list[Column]) -> str:
         """Return sines, cosines and indicators of a date, or of the hours of a time of day."""
