@@ -58,6 +58,19 @@ def test_graph_of_a_file_carries_its_metadata(run, trained, tmp_path):
     assert json.loads(facts["metadata"])["columns"] == {"age": "number", "city": "category"}
 
 
+def test_errors_of_training_rows_stay_in_the_model_file(run, tmp_path):
+    pytest.importorskip("onnx")
+    x = np.random.default_rng(0).normal(size=60)
+    (tmp_path / "n.csv").write_text("\n".join(["x,y", *(f"{v},{v**2 + 0.1}" for v in x)]))
+    assert run("train", "n.csv", "-t", "y", "-e", "LSSVR", "-o", "n.skops").exit_code == 0
+    for name in ("n.mjs", "n.onnx"):
+        assert run("export", "n.skops", "-o", name).exit_code == 0
+        content = (tmp_path / name).read_bytes()
+        assert b'"evaluation": {"method"' in content and b'"errors"' not in content
+    done = run("predict", "n.skops", "n.csv", "--interval", "0.9")
+    assert done.exit_code == 0, done.output
+
+
 def test_small_numbers_and_names(run, trained, tmp_path):
     done = run(
         "export", trained, "-o", "m.h", "--store", "int8", "--dtype", "float32", "--name", "it"
