@@ -102,6 +102,39 @@ class GraphNodes:
         logs = self.add("Sub", self.add("Min", z, self.constant(0.0)), log1p)
         return self.add("Softmax", logs, axis=1)
 
+    def scan_body(self, kind: str, weighted: bool) -> Any:
+        """Return the graph of one function: the sum of its terms for every row."""
+        make = self.inner
+        axis = self.onnx.numpy_helper.from_array(np.array([1]))
+        nodes = [
+            make("Identity", ["u"], ["same"]),  # goes on to the next function
+            make("Constant", [], ["axis"], value=axis),
+            make("Sub", ["u", "p"], ["d"]),
+        ]
+        if weighted:
+            nodes.append(make("Mul", ["d", "w"], ["wd"]))
+        d = "wd" if weighted else "d"
+        if kind == "chi2":  # (u - p)^2 / (u + p), 0 where both are 0
+            tiny = np.finfo(self.work).smallest_normal
+            floor = self.onnx.numpy_helper.from_array(np.asarray(tiny, self.work))
+            nodes += [
+                make("Constant", [], ["floor"], value=floor),
+                make("Mul", ["d", "d"], ["dd"]),
+                make("Add", ["u", "p"], ["both"]),
+                make("Max", ["both", "floor"], ["divisor"]),
+                make("Div", ["dd", "divisor"], ["terms"]),
+                make("ReduceSum", ["terms", "axis"], ["t"], keepdims=0),
+            ]
+        else:
+            total = "ReduceL1" if kind == "absolute" else "ReduceSumSquare"
+            nodes.append(make(total, [d, "axis"], ["t"], keepdims=0))
+        shapes: dict[str, list[Any]] = {"u": [None, None], "p": [None]}
+        if weighted:
+            shapes["w"] = [None]
+        shapes |= {"same": [None, None], "t": [None]}  # the two outputs
+        infos = [self.info(self.prefix + name, self.work, shape) for name, shape in shapes.items()]
+        return self.onnx.helper.make_graph(nodes, "function", infos[:-2], infos[-2:])
+
     def cycles(self, days: str, columns: list[Column]) -> str:
         """Return sines, cosines and indicators of a date, or of the hours of a time of day."""
         missing = self.add("IsNaN", days)

@@ -185,6 +185,8 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
 def stored_alike(formula: Formula, store: str, option: str = "store") -> Formula:
     """Return the formula in a smaller type; refuse a type that changes the predictions."""
     small = stored(formula, store)
+    if small is formula:
+        return formula
     lost, changed = rounding_loss(formula, small)
     if lost > _MOST_LOST:
         labels = "" if formula.classes is None else f" and changes {100 * changed:.0f} % of labels"
@@ -198,9 +200,11 @@ def stored_alike(formula: Formula, store: str, option: str = "store") -> Formula
 
 def rounding_loss(formula: Formula, small: Formula) -> tuple[float, float]:
     """Return how far f moves at the points, as a share of its spread, and the changed labels'."""
-    inputs = rows_around(formula, 2 * _TRIED)
-    if any(term.coef is not None for term in formula.terms):  # the first rows are points
-        inputs = [values[: min(formula.size, _TRIED)] for values in inputs]
+    sizes = [term.size for term in formula.terms if term.coef is not None]  # all the same
+    n_points = min([_TRIED, *sizes])
+    inputs = rows_around(formula, 2 * n_points)
+    if sizes:  # the first rows are points
+        inputs = [values[:n_points] for values in inputs]
     f, g = (values_from(some, inputs) for some in (formula, small))
     spread = f.std(axis=0)
     lost = np.sqrt(np.mean((g - f) ** 2, axis=0))[spread > 0] / spread[spread > 0]
