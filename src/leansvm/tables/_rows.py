@@ -1,7 +1,7 @@
 """One row of a table at a time, in microseconds: `TableEncoder.transform` without arrays.
 
-A row is a dict by column, where what is not given is missing, or a sequence in the order of the
-columns of training.
+A row is a dict by column, where what is not given is missing and unknown columns are refused, or a
+sequence in the order of the columns of training.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class RowEncoder:
             if len(row) != len(self.names):
                 raise ValueError(f"A row has {len(row)} values, training had {len(self.names)}.")
             row = dict(zip(self.names, row, strict=True))
+        elif not row.keys() <= self.names.keys():
+            unknown = list(row.keys() - self.names.keys())
+            raise ValueError(f"A row has {unknown[:20]}, but training had {[*self.names][:20]}.")
         out, given = self.template[:], row.get
         for name, place, gap in self.numbers:
             value = given(name)
