@@ -122,16 +122,16 @@ def test_booleans_with_missing_values(write, names):
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
 def test_texts_in_javascript_are_those_of_frames(tmp_path):
-    """Blank texts are missing, and numbers and booleans become texts."""
+    """Blank texts and "N/A" are missing, spaces do not count, and numbers and booleans become texts."""
     levels = [None, "1", "1.5", "True", "b"] * 20
     model = LSSVR().fit(pd.DataFrame({"text": levels, "x": np.arange(100.0)}), np.arange(100) % 5)
-    given = ["", " \t", None, "b", 1, 1.5, True, "unseen"]
+    given = ["", " \t", "N/A", " b", None, "b", 1, 1.5, True, "unseen"]
     script = f"""for (const text of {json.dumps(given)})
   console.log(model.predict({{ text, x: 3 }}));"""
     found = np.array(in_node(tmp_path, to_js(model), script), float)
     wanted = model.predict(pd.DataFrame({"text": pd.Series(given, dtype=object), "x": 3.0}))
     np.testing.assert_allclose(found, wanted, atol=1e-12)
-    assert len(set(wanted[2:].round(6))) == 6
+    assert len(set(wanted[4:].round(6))) == 6
 
 
 def test_graphs_take_dates_as_days_in_float64(model):

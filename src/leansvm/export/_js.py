@@ -83,7 +83,7 @@ class _Module:
         )
         lines = [head, *self._exports(), HALF if formula.store == "float16" else "", TABLE]
         lines += [CURVE, VALUES] if self._has_curves() else [VALUES]
-        lines += [DATES if formula.dates else "", TEXT if self._blanks() else "", *self._row()]
+        lines += [DATES if formula.dates else "", TEXT if self._words() else "", *self._row()]
         lines += [*self._values(), *self._predict(), *self._probabilities()]
         return "\n".join(line for line in lines if line) + "\n"
 
@@ -127,10 +127,11 @@ class _Module:
                 pairs = js_json(list(zip(keys, values, strict=True)))
                 yield f"const means{place} = new Map({pairs});"
 
-    def _blanks(self) -> list[int]:
-        """Input values of which blank texts are missing."""
-        texts = self.formula.texts
-        return sorted({c.source for c in self.formula.prepared if c.blank and c.source in texts})
+    def _words(self) -> dict[int, bool]:
+        """Texts of tables; whether training had missing ones."""
+        texts, columns = self.formula.texts, self.formula.prepared
+        gaps = {column.source for column in columns if MISSING in column.categories}
+        return {c.source: c.source in gaps for c in columns if c.blank and c.source in texts}
 
     def _row(self) -> Iterable[str]:
         """The function that checks a row, and reads its texts, dates and numbers."""
@@ -143,8 +144,8 @@ class _Module:
         yield "    throw new TypeError(`a row has ${features.length} values, not ${x.length}`);"
         for i, kind in formula.dates.items():
             yield f"  x[{i}] = {'daysOf' if kind == 'date' else 'hoursOf'}(x[{i}]);"
-        if self._blanks():
-            yield f"  for (const i of {self._blanks()}) x[i] = textOf(x[i]);"
+        for i, gaps in self._words().items():
+            yield f"  x[{i}] = textOf(x[{i}], texts[features[{i}]], {js_json(gaps)});"
         yield f"  for (const i of {js_places([*needed, *others], len(formula.inputs))}) {{"
         yield "    x[i] = number(x[i]);"
         may_miss = f" && !(x[i] !== x[i] && {others}.includes(i))" if others else ""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.export._store import small_numbers
+from leansvm.tables._values import NO_VALUE
 
 READERS = {
     "float64": "(view, i) => view.getFloat64(8 * i, true)",
@@ -43,13 +44,15 @@ const number = (v) => {
 };
 """
 TEXT = """
-// a text as Python has it; blank ones are missing
-const textOf = (v) => {
+// a text as Python has it: blank ones are missing; so are others, where training missed values
+const textOf = (v, known, gaps) => {
   if (missing(v)) return null;
   const text = typeof v === "boolean" ? (v ? "True" : "False") : String(v);
-  return text.trim() === "" ? null : text;
+  const bare = text.trim(), none = bare === "" || (gaps && NONE.includes(bare.toLowerCase()));
+  if (known.includes(text)) return text;
+  return none ? null : known.includes(bare) ? bare : text;
 };
-"""
+""".replace("NONE", json.dumps(sorted(NO_VALUE)))
 CURVE = """
 // a piecewise linear curve through knots, constant beyond them
 const curve = (v, x, y) => {

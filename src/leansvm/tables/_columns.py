@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.tables._values import DAY, Values, levels, numbers, seconds, text_of, truths
+from leansvm.tables._values import DAY, Values, levels, meant, numbers, seconds, text_of, truths
 
 Array = NDArray[np.float64]
 
@@ -227,7 +227,11 @@ class CategoryColumn:
             truths([text_of(value, self.name) for value in others], self.name)
             values = replace(values, kind="truth")
         texts = levels(values, self.name)
-        return self.rows_of(truths(texts, self.name) if self.truth else texts, own_means)
+        if self.truth:
+            return self.rows_of(truths(texts, self.name), own_means)
+        unseen = {text for text in texts if text is not None}.difference(self.known)
+        found = meant(unseen, self.known, values.kind == "number")
+        return self.rows_of([found.get(text, text) for text in texts], own_means)
 
     def places(self, texts: list[str | None]) -> list[int]:
         """Return the rows of `means` for levels; -1 for those that training did not see."""
