@@ -122,7 +122,7 @@ def test_booleans_with_missing_values(write, names):
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
 def test_texts_in_javascript_are_those_of_frames(tmp_path):
-    """Blank texts and "N/A" are missing, spaces do not count, and numbers and booleans become texts."""
+    """Blank texts and "N/A" are missing, spaces do not count, numbers and booleans become texts."""
     levels = [None, "1", "1.5", "True", "b"] * 20
     model = LSSVR().fit(pd.DataFrame({"text": levels, "x": np.arange(100.0)}), np.arange(100) % 5)
     given = ["", " \t", "N/A", " b", None, "b", 1, 1.5, True, "unseen"]
