@@ -146,12 +146,16 @@ class _Module:
             yield f"  x[{i}] = {'daysOf' if kind == 'date' else 'hoursOf'}(x[{i}]);"
         for i, gaps in self._words().items():
             yield f"  x[{i}] = textOf(x[{i}], texts[features[{i}]], {js_json(gaps)});"
-        yield f"  for (const i of {js_places([*needed, *others], len(formula.inputs))}) {{"
-        yield "    x[i] = number(x[i]);"
-        may_miss = f" && !(x[i] !== x[i] && {others}.includes(i))" if others else ""
-        yield f"    if (!Number.isFinite(x[i]){may_miss})"
-        yield "      throw new RangeError(`${features[i]} must be a finite number, not ${x[i]}`);"
-        yield "  }"
+        for places, wrong in (
+            (needed, "!Number.isFinite(x[i])"),
+            (others, "Math.abs(x[i]) === Infinity"),
+        ):
+            if places:
+                yield f"  for (const i of {js_places(places, len(formula.inputs))}) {{"
+                yield "    x[i] = number(x[i]);"
+                yield f"    if ({wrong})"
+                yield "      throw new RangeError(`${features[i]} must be finite, not ${x[i]}`);"
+                yield "  }"
         yield "  return x;\n};\n"
 
     def _columns(self) -> Iterable[str]:

@@ -52,7 +52,7 @@ const textOf = (v, known, gaps) => {
   if (known.includes(text)) return text;
   return none ? null : known.includes(bare) ? bare : text;
 };
-""".replace("NONE", json.dumps(sorted(NO_VALUE)))
+""".replace("NONE", json.dumps(sorted(NO_VALUE)).replace("<", "\\u003c"))
 CURVE = """
 // a piecewise linear curve through knots, constant beyond them
 const curve = (v, x, y) => {
