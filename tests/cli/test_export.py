@@ -58,6 +58,19 @@ def test_graph_of_a_file_carries_its_metadata(run, trained, tmp_path):
     assert json.loads(facts["metadata"])["columns"] == {"age": "number", "city": "category"}
 
 
+def test_errors_of_training_rows_stay_in_the_model_file(run, tmp_path):
+    pytest.importorskip("onnx")
+    x = np.random.default_rng(0).normal(size=60)
+    (tmp_path / "n.csv").write_text("\n".join(["x,y", *(f"{v},{v**2 + 0.1}" for v in x)]))
+    assert run("train", "n.csv", "-t", "y", "-e", "LSSVR", "-o", "n.skops").exit_code == 0
+    for name in ("n.mjs", "n.onnx"):
+        assert run("export", "n.skops", "-o", name).exit_code == 0
+        content = (tmp_path / name).read_bytes()
+        assert b'"evaluation": {"method"' in content and b'"errors"' not in content
+    done = run("predict", "n.skops", "n.csv", "--interval", "0.9")
+    assert done.exit_code == 0, done.output
+
+
 def test_small_numbers_and_names(run, trained, tmp_path):
     done = run(
         "export", trained, "-o", "m.h", "--store", "int8", "--dtype", "float32", "--name", "it"
@@ -70,6 +83,19 @@ def test_small_numbers_and_names(run, trained, tmp_path):
     assert "static const int8_t it_points[]" in header
     assert "it_predict(const float *x, float *out)" in header
     assert "target: target" in header
+
+
+def test_types_that_change_the_labels_are_refused(run, tmp_path):
+    x = np.linspace(0, 1, 80)
+    rows = [f"{v},{'high' if np.sin(20 * v) > 0 else 'low'}" for v in x]
+    (tmp_path / "waves.csv").write_text("\n".join(["x,y", *rows]))
+    options = ["-e", "LSSVC", "-s", "C=1e9", "-s", "gamma=0.1", "--cv", "0", "--no-calibrate"]
+    done = run("train", "waves.csv", "-t", "y", *options, "-o", "waves.skops")
+    assert done.exit_code == 0, done.output
+    done = run("export", "waves.skops", "-o", "waves.mjs", "--store", "float16")
+    assert done.exit_code == 1
+    assert "store='float16' changes the predictions" in done.stderr
+    assert not (tmp_path / "waves.mjs").exists()
 
 
 def test_without_a_compiler_that_is_said(run, trained, tmp_path, monkeypatch):

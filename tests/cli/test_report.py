@@ -410,6 +410,15 @@ def test_the_metric_asked_for_comes_first(run, rare, metric, name, importance):
     assert name in printed
 
 
+def test_a_rare_class_of_three_counts_in_the_importance(run):
+    import pandas as pd
+
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    kind = np.where(x[:, 0] > 1.5, "rare", np.where(x[:, 1] > 0, "up", "down"))
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "kind": kind})
+    assert "loss of AUC" in written(run, frame, "kind", *QUICK)[0]
+
+
 def test_a_regression_shows_errors_in_units_beside_the_mean(run):
     import pandas as pd
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leansvm import persistence
+from leansvm import Predictor, persistence
 
 
 def rentals(n, seed=0):
@@ -115,3 +115,40 @@ def test_what_is_refused(trained, run, tmp_path):
     assert run("train", "few.csv", "-t", "count", "-o", "n.skops", "--cv", "0").exit_code == 0
     done = run("predict", "n.skops", "few.csv", "--interval", "0.9")
     assert done.exit_code == 1 and "train it without --cv 0" in done.output
+
+
+COLUMNS = {
+    "text": [" red", "green", "blue "],
+    "text with gaps": ["a", "b", "?", "c"],
+    "flag": ["True", "False"],
+    "flag with gaps": ["true", "false", ""],
+    "answer": ["yes", "no"],
+    "answer with gaps": ["J", "n", ""],
+    "post code": ["01234", "02345", "11111"],
+    "day": ["2024-01-05", "2024-02-28", "2023-11-11", ""],
+    "moment": ["2024-01-05T08:30:00Z", "2024-02-28T23:00:00Z"],
+    "clock": ["08:30", "17:05", "23:59"],
+    "number": ["1", "2", "", "4"],
+}
+
+
+@pytest.mark.parametrize("name", [*COLUMNS, "numbers alone"])
+def test_python_predicts_the_frame_of_the_training_file(run, tmp_path, name):
+    """What pandas makes of a file gives the same predictions as the file itself."""
+    rng, n = np.random.default_rng(0), 90
+    places = rng.integers(0, len(COLUMNS.get(name, "ab")), n)
+    frame = pd.DataFrame({"x": rng.normal(size=n).round(3), "z": rng.normal(size=n).round(3)})
+    if name in COLUMNS:
+        frame[name] = np.array(COLUMNS[name])[places]
+    frame["y"] = frame["x"] + 2.0 * places + rng.normal(0, 0.1, n)
+    frame.to_csv("data.csv", index=False)
+    options = ["-e", "LSSVR", "-s", "C=1", "--cv", "0", "-q"]
+    assert run("train", "data.csv", "-t", "y", *options, "-o", "m.skops").exit_code == 0
+    assert run("predict", "m.skops", "data.csv", "-o", "p.csv", "-q").exit_code == 0
+    wanted = pd.read_csv("p.csv")["prediction"]
+    model, given = persistence.load("m.skops"), pd.read_csv("data.csv")
+    np.testing.assert_allclose(model.predict(given), wanted, atol=1e-9)
+    np.testing.assert_allclose(model.predict(given.drop(columns="y")), wanted, atol=1e-9)
+    row = given.drop(columns="y").iloc[5].to_dict()
+    assert Predictor(model).predict(row) == pytest.approx(wanted[5])
+    assert name not in COLUMNS or np.std(wanted) > 0.5

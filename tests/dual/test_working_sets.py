@@ -158,7 +158,9 @@ def test_the_solution_is_that_of_newton(A, C):
 def test_a_poor_start_makes_the_sets_grow_to_the_same_solution(monkeypatch, few):
     monkeypatch.setattr(working_sets, "_FEWEST", 3)
     monkeypatch.setattr(working_sets, "_MOST", 3)
-    monkeypatch.setattr(working_sets, "_FACTORED_SUPPORT", few)  # by conjugate gradients, or by factors
+    monkeypatch.setattr(
+        working_sets, "_FACTORED_SUPPORT", few
+    )  # by conjugate gradients, or by factors
     monkeypatch.setattr(working_sets, "_MOST_CG", 10_000)
     sizes = []
     plain = WorkingSets._plan

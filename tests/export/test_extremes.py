@@ -145,6 +145,102 @@ for (const v of ["abc", [], {}, new Date(0)])
     assert found[7:] == ["TypeError"] * 4
 
 
+def refused_rows():
+    """Rows of a model fitted without missing values, of which predict takes the first alone.
+
+    The model does not look at the last number, whose scale is 0.
+    """
+    X, _ = data()
+    rows = [X[0].tolist()]
+    for value in (np.nan, np.inf, -np.inf):
+        rows += [[value, *rows[0][1:]], [*rows[0][:2], value]]
+    return X, np.array(rows)
+
+
+def refusing(labels):
+    X, rows = refused_rows()
+    model = LSSVC(kernel="rbf", gamma=[0.5, 1.0, 0.0]).fit(X, labels[np.digitize(X[:, 0], [0, 1])])
+    for row in rows[1:]:
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            model.predict([row])
+    return model, rows
+
+
+TWO_OR_THREE = pytest.mark.parametrize("labels", [np.array([5, 7, 7]), np.array([5, 7, 9])])
+
+
+@TWO_OR_THREE
+@needs_cc
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rows_that_python_refuses_have_no_class_in_c(labels, dtype, tmp_path):
+    model, rows = refusing(labels)
+    real = {"float64": "double", "float32": "float"}[dtype]
+    given = [[{"nan": "NAN", "inf": "INFINITY"}.get(str(v), str(v)) for v in row] for row in rows]
+    table = ", ".join(f"{{{', '.join(row)}}}" for row in given).replace("-inf", "-INFINITY")
+    main = f"{real} x[7][3] = {{{table}}}, out[3], p[3]; for (int i = 0; i < 7; i++) {{ "
+    main += "int k = model_predict(x[i], out); model_probabilities(out, p); "
+    main += 'printf("%d %d %d\\n", k, out[0] == out[0], p[1] == p[1]); }'
+    header = to_c(model, dtype=dtype)
+    first, *others = compiled(tmp_path, header, main).splitlines()
+    wanted = model.classes_.tolist().index(model.predict(rows[:1])[0])
+    assert first == f"{wanted} 1 1" and others == ["-1 0 0"] * 6
+
+
+@TWO_OR_THREE
+@needs_node
+def test_rows_that_python_refuses_throw_in_javascript(labels, tmp_path):
+    model, rows = refusing(labels)
+    texts = ", ".join(str(row.tolist()) for row in rows)
+    texts = texts.replace("nan", "NaN").replace("inf", "Infinity")
+    script = f"""for (const row of [{texts}, [], [1, 2], [1, 2, 3, 4], {{}}, [1, "", 2]])
+  try {{ console.log(model.predict(row)); }} catch (error) {{ console.log(error.message); }}"""
+    first, *others = in_node(tmp_path, to_js(model), script)
+    assert int(first) == model.predict(rows[:1])[0]
+    assert others[:2] == [f"x{i} must be finite, not NaN" for i in (0, 2)]
+    assert all("must be finite" in line for line in (*others[:6], *others[-2:]))
+    assert others[6:9] == [f"a row has 3 values, not {n}" for n in (0, 2, 4)]
+
+
+@TWO_OR_THREE
+def test_graphs_refuse_the_rows_that_python_refuses(labels):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, rows = refusing(labels)
+    for dtype in ("float64", "float32"):
+        graph = to_onnx(model, dtype=dtype).SerializeToString()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(graph, options)
+        given = rows.astype(dtype)
+        assert session.run(["label"], {"X": given[:1]})[0] == model.predict(rows[:1])
+        for row in given[1:]:
+            with pytest.raises(Exception, match="out of data bounds"):
+                session.run(None, {"X": np.array([given[0], row])})
+
+
+@needs_cc
+@needs_node
+def test_numbers_that_may_be_missing_may_not_be_infinite(tmp_path):
+    pytest.importorskip("onnxruntime")
+    X, y = data()
+    X[::5, 1] = np.nan
+    model = LSSVR().fit(X, y)
+    formula, rows = formula_of(model), np.array([[1.0, np.nan, 2.0], [1.0, np.inf, 2.0]])
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict(rows)
+    graph = to_onnx(model, dtype="float64")
+    for found in (
+        run_c(to_c(model), formula, list(rows.T))[1],
+        run_onnx(graph, formula, list(rows.T))[1],
+    ):
+        assert found.ravel()[0] == pytest.approx(model.predict(rows[:1])[0])
+        assert np.isnan(found.ravel()[1])
+    script = """for (const v of [null, Infinity])
+  try { console.log(model.predict([1, v, 2])); } catch (error) { console.log(error.message); }"""
+    number, message = in_node(tmp_path, to_js(model), script)
+    assert float(number) == pytest.approx(model.predict(rows[:1])[0])
+    assert message == "x1 must be finite, not Infinity"
+
+
 # ------------------------------------------------------------------ names
 
 

@@ -217,6 +217,43 @@ def test_arrays_of_other_libraries(monkeypatch):
         Predictor(model)
 
 
+# ------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("text", [False, True])
+def test_columns_are_found_by_name(library, text):
+    library = pytest.importorskip(library)
+    frame = library.DataFrame(dict(zip("abcd", X.T, strict=True)))
+    if text:
+        more = {"e": np.array(["x", "y", "z"])[np.arange(len(X)) % 3]}
+        frame = library.DataFrame(dict(zip("abcd", X.T, strict=True)) | more)
+    model = leansvm.LSSVC(gamma=0.5).fit(frame, y)
+    predictor, expected = Predictor(model), model.decision_function(frame)
+    names = list(frame.columns)[::-1]
+    assert_allclose(predictor.decision_function(frame[names]), expected, atol=1e-12)
+    columns = [frame[name] for name in names]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    assert_allclose(predictor.decision_function(rows), expected, atol=1e-9)
+    assert_allclose(predictor.decision_function(rows[7]), expected[7], atol=1e-9)
+    if hasattr(frame, "iloc"):
+        row = frame[names].iloc[7]
+        assert_allclose(predictor.decision_function(row), expected[7], atol=1e-9)
+    with pytest.raises(ValueError, match="'a'"):
+        predictor.predict(frame[names[:-1]])
+    with pytest.raises(ValueError, match="'A'"):
+        predictor.predict(rows[0] | {"A": 1.0})
+
+
+def test_scalers_before_missing_values():
+    rows = X.copy()
+    rows[::7, 1] = np.nan
+    model = make_pipeline(StandardScaler(), leansvm.LSSVC(gamma=0.5)).fit(rows, y)
+    predictor, expected = Predictor(model), model.decision_function(rows)
+    assert_allclose(predictor.decision_function(rows), expected, atol=1e-12)
+    assert_allclose([predictor.decision_function(row) for row in rows], expected, atol=1e-9)
+
+
 # ------------------------------------------------------------- rows that need no validation
 
 

@@ -5,8 +5,10 @@ import subprocess
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import StandardScaler
 
-from leansvm import LSSVC, LowRankLSSVR, SparseLSSVC
+from leansvm import LSSVC, LSSVR, LowRankLSSVR, SparseLSSVC
 from leansvm.export import check, compress, to_c, to_js, to_onnx
 from leansvm.export._evaluate import functions_of, values
 from leansvm.export._formula import formula_of
@@ -14,6 +16,7 @@ from leansvm.export._store import (
     STORES,
     _factor_of_inverse,
     _rounded_in_turn,
+    rounding_loss,
     stored,
     table_bytes,
 )
@@ -94,6 +97,40 @@ def test_large_coefficients_that_cancel_get_16_bits():
     assert np.sqrt(np.mean((values(small, X) - values(formula, X)) ** 2)) < 0.05 * np.std(y)
 
 
+def test_float16_of_coefficients_that_cancel_keeps_the_labels():
+    """Rounded alone, they changed the labels of most rows."""
+    X, y = load_wine(return_X_y=True)
+    model = LSSVC(C=1e4, gamma=0.01).fit(StandardScaler().fit_transform(X), y)
+    formula = formula_of(model)
+    assert formula.band[0] > 1e3
+    assert rounding_loss(formula, stored(formula, "float16"))[0] < 0.01
+
+
+@pytest.mark.parametrize("store", ["float32", "float16", "int8"])
+def test_types_that_change_the_labels_are_refused(store):
+    X, y = waves(200)
+    model = LSSVC(C=1e8, gamma=1e-4).fit(X, np.where(y > 0, "high", "low"))
+    for write in (to_c, to_js):
+        with pytest.raises(ValueError, match=rf"^store='{store}' .* labels.*store='float64'"):
+            write(model, store=store)
+        assert write(model)
+    with pytest.raises(ValueError, match=r"^dtype='float32' changes the predictions"):
+        to_c(model, dtype="float32")
+    number = LSSVR(C=1e8, gamma=1e-4).fit(X, np.sign(y))
+    with pytest.raises(ValueError, match=r"moves f by \d+ % of its spread\. Use"):
+        to_js(number, store=store)
+
+
+def test_graphs_compute_in_float64_where_float32_changes_predictions():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, y = waves(200)
+    X = X.astype(np.float32)
+    model = LSSVR(C=1e8, gamma=1e-4).fit(X.astype(float), y)
+    session = onnxruntime.InferenceSession(to_onnx(model).SerializeToString())
+    (found,) = session.run(None, {"X": X})
+    assert np.abs(found - model.predict(X.astype(float))).max() < 1e-3 * np.std(y)
+
+
 def test_rounding_in_turn_beats_rounding_alone():
     """Brute force: each later coefficient is the best one given those rounded before."""
     rng = np.random.default_rng(0)
@@ -145,7 +182,7 @@ def test_labels_are_scored_as_labels():
 
 def test_memory_is_asked_for_before_it_is_taken(model, monkeypatch):
     monkeypatch.setattr("leansvm.export._store.available_memory", lambda: 1000)
-    with pytest.raises(MemoryError, match=r"60 points needs .* store='float16'"):
+    with pytest.raises(MemoryError, match=r"60 points needs .* store='float32'"):
         to_c(model, store="int8")
 
 

@@ -1,5 +1,8 @@
 """Exported models of tables: numbers with gaps, categories, means by level, dates."""
 
+import json
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,9 +10,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from leansvm import LSSVC, LSSVR, SparseLSSVR
-from leansvm.export import check, register_onnx, to_c, to_js, to_onnx
+from leansvm.export import check, compress, register_onnx, to_c, to_js, to_onnx
+from leansvm.export._evaluate import input_values, values_from
 from leansvm.export._formula import formula_of
 from leansvm.export._run import run_c, run_js, run_onnx
+from tests.export.test_extremes import in_node
 from tests.tables.test_encoder import mixed, target
 
 TABLE = mixed(300)
@@ -86,6 +91,47 @@ def test_times_of_day(write):
     model = LSSVC().fit(pd.DataFrame({"t": times, "x": np.arange(100.0)}), np.arange(100) % 2)
     exported = to_onnx(model, dtype="float64") if write is to_onnx else write(model)
     assert check(model, exported).difference < 1e-11
+
+
+BOOLEANS = pd.DataFrame(
+    {
+        "gaps": pd.array([True, False, None, True] * 25, dtype="boolean"),
+        "full": pd.array([True, False] * 50, dtype="boolean"),
+        "size": np.arange(100.0),
+        "text": list("abcde") * 20,
+        "note": [f"note {i}" for i in range(100)],  # is left out
+    }
+)
+
+
+@pytest.mark.parametrize("write", [to_c, to_js, to_onnx])
+@pytest.mark.parametrize("names", [["gaps", "size"], ["gaps", "full", "text", "note"]])
+def test_booleans_with_missing_values(write, names):
+    table = BOOLEANS[names]
+    model = LSSVC().fit(table, np.arange(100) % 3 == 0)
+    exported = to_onnx(model, dtype="float64") if write is to_onnx else write(model)
+    assert check(model, exported).difference < 1e-11
+    formula = formula_of(model)
+    found = values_from(formula, input_values(formula, table))
+    np.testing.assert_allclose(found[:, 0], model.decision_function(table), atol=1e-11)
+    small = compress(model, table, np.arange(100) % 3 == 0)
+    assert small.trials[0]["error"] <= small.trials[0]["allowed"]
+    with pytest.raises(ValueError, match="'gaps' held True and False in training, and now '2'"):
+        model.predict(table.assign(gaps=2))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_texts_in_javascript_are_those_of_frames(tmp_path):
+    """Blank texts and "N/A" are missing, spaces do not count, numbers and booleans become texts."""
+    levels = [None, "1", "1.5", "True", "b"] * 20
+    model = LSSVR().fit(pd.DataFrame({"text": levels, "x": np.arange(100.0)}), np.arange(100) % 5)
+    given = ["", " \t", "N/A", " b", None, "b", 1, 1.5, True, "unseen"]
+    script = f"""for (const text of {json.dumps(given)})
+  console.log(model.predict({{ text, x: 3 }}));"""
+    found = np.array(in_node(tmp_path, to_js(model), script), float)
+    wanted = model.predict(pd.DataFrame({"text": pd.Series(given, dtype=object), "x": 3.0}))
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    assert len(set(wanted[4:].round(6))) == 6
 
 
 def test_graphs_take_dates_as_days_in_float64(model):

@@ -90,6 +90,28 @@ def test_classes(rows, machine, n_classes):
         assert found.scoring == scoring
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("calibrate", [False, True])
+@pytest.mark.filterwarnings("ignore:LSSVC predicts 0 for every training row:UserWarning")
+def test_rare_classes_are_seen(n_classes, calibrate):
+    """A model that finds no row of the rare class has the same accuracy without any column."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = (X[:, 0] + rng.normal(size=600) > 2.6).astype(int)
+    y[(X[:, 1] > 2.2) & (n_classes == 3)] = 2
+    model = LSSVC(C=0.01, gamma=0.1, calibrate=calibrate).fit(X, y)
+    assert not importance(model, X, y, scoring="accuracy").mean.any()
+    found = importance(model, X, y)
+    if n_classes == 3 and not calibrate:
+        assert found.scoring == "balanced_accuracy"
+        return
+    assert found.scoring == ("roc_auc" if n_classes == 2 else "roc_auc_ovr")
+    assert (found.mean[: n_classes - 1] > 0.1).all() and abs(found.mean[-1]) < 0.1
+    np.testing.assert_allclose(found.losses, by_predictions(model, X, y, found.scoring), atol=1e-8)
+    few = importance(model, X[y != n_classes - 1], y[y != n_classes - 1])
+    assert few.scoring == ("accuracy" if n_classes == 2 else "balanced_accuracy")
+
+
 def test_groups_are_shuffled_together(rows):
     X, y = rows
     model = PlainSparseLSSVR(10.0, "rbf", n_basis=40, random_state=0).fit(X, y)

@@ -157,7 +157,9 @@ def test_selection_on_a_sample_keeps_classes_in_proportion(tmp_path):
 
 
 def test_only_what_is_needed_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_machine, "_ROWS_DRAWN_BY_VALUES", 100)  # fewer are read to put them in order
+    monkeypatch.setattr(
+        kernel_machine, "_ROWS_DRAWN_BY_VALUES", 100
+    )  # fewer are read to put them in order
     data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
     seen, read = [], type(data).read
     monkeypatch.setattr(

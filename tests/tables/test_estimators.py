@@ -235,7 +235,7 @@ def test_dicts_for_models_of_numbers():
         predictor.predict({"a": 1.0})
 
 
-def test_true_and_false_are_not_words():
+def test_true_and_false_may_be_yes_and_no():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"x": rng.normal(size=60), "flag": rng.random(60) < 0.5, "c": ["a", "b"] * 30}
@@ -243,8 +243,13 @@ def test_true_and_false_are_not_words():
     model = SparseLSSVR(1.0, kernel="rbf", gamma=1.0, n_basis=10).fit(frame, frame.x + frame.flag)
     same = frame.assign(flag=frame.flag.astype(str))
     np.testing.assert_array_equal(model.predict(same), model.predict(frame))
-    wrong = frame.assign(flag=np.where(frame.flag, "yes", "no"))
+    same = frame.assign(flag=np.where(frame.flag, "yes", "No "))
+    np.testing.assert_array_equal(model.predict(same), model.predict(frame))
+    assert not model.table_.unseen(same)
+    wrong = frame.assign(flag=np.where(frame.flag, "yes", "maybe"))
     with pytest.raises(ValueError, match="Column 'flag' held True and False in training"):
         model.predict(wrong)
     with pytest.raises(ValueError, match="Column 'flag' held True and False in training"):
-        Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})
+        Predictor(model).predict({"x": 0.0, "flag": "maybe", "c": "a"})
+    found = Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})
+    assert found == Predictor(model).predict({"x": 0.0, "flag": True, "c": "a"})

@@ -67,13 +67,17 @@ def export(
 
 
 def _read(path: Path) -> tuple[Any, dict[str, Any]]:
-    """Return a model and the facts that its file holds."""
+    """Return a model and the facts that its file holds, without errors of single rows."""
     from leansvm import persistence
 
     try:
-        return persistence.load(path), persistence.read_metadata(path)["metadata"]
+        loaded, facts = persistence.load(path), persistence.read_metadata(path)["metadata"]
     except persistence.ModelFileError as error:
         raise CommandError(str(error)) from error
+    evaluation = facts.get("evaluation")
+    if isinstance(evaluation, dict):  # its errors are for intervals, which exports do not give
+        evaluation.pop("errors", None)
+    return loaded, facts
 
 
 def _written(

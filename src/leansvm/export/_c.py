@@ -21,13 +21,14 @@ from leansvm.export._c_text import (
     c_labels,
     c_numbers,
     c_probabilities,
+    c_refusal,
     c_small_table,
     c_table,
 )
 from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
-from leansvm.export._store import stored, table_bytes
+from leansvm.export._store import stored_alike, table_bytes
 from leansvm.tables._columns import CYCLES
 
 _TYPES = {"float64": "double", "float32": "float"}
@@ -69,7 +70,8 @@ def to_c(
         The header. ``name_predict(x, out)`` takes the values of one row and writes what
         `decision_function` (a classifier) or `predict` (a regressor) gives; for a classifier it
         returns the number of the class in ``name_classes``. A calibrated one also has
-        ``name_probabilities(out, p)``.
+        ``name_probabilities(out, p)``. If Python refuses the row, because a number is missing or
+        infinite, ``out`` is NAN and the class is -1.
 
     Examples
     --------
@@ -86,11 +88,13 @@ def to_c(
     if dtype not in _TYPES:
         raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype!r}.")
     formula = formula_of(model, metadata)
-    if store is None and formula.store == "float64":
-        store = dtype
+    by_dtype = store is None and formula.store == "float64"
     check_numbers(formula, dtype)
     check_categories(formula, dtype)
-    formula = stored(formula, store or formula.store)
+    if by_dtype:
+        formula = stored_alike(formula, dtype, "dtype")
+    else:
+        formula = stored_alike(formula, store or formula.store)
     return _Header(formula, name, dtype).text()
 
 
@@ -99,8 +103,8 @@ class _Header:
 
     # of several terms each has its own tables and function, which begin with NAME_1, NAME_2 ...
 
-    def __init__(self, formula: Formula, name: str, dtype: str) -> None:
-        self.formula, self.name, self.dtype = formula, name, dtype
+    def __init__(self, formula: Formula, name: str, dtype: str, is_term: bool = False) -> None:
+        self.formula, self.name, self.dtype, self.is_term = formula, name, dtype, is_term
         self.real = _TYPES[dtype]
         self.suffix = "f" if dtype == "float32" else ""
 
@@ -129,7 +133,7 @@ class _Header:
             yield from self._predict()
             return
         for number, term in enumerate(self.formula.terms, 1):
-            header = _Header(replace(term, classes=None), f"NAME_{number}", self.dtype)
+            header = _Header(replace(term, classes=None), f"NAME_{number}", self.dtype, True)
             yield from header._named(list(header._functions()))
         yield from self._predict()
 
@@ -221,12 +225,16 @@ class _Header:
             yield f"  {real} u[{len(formula.columns)}];"
             yield from self._columns()
             yield from self._linear() if formula.coef is None else self._expansion(formula.outputs)
+        if not self.is_term:
+            yield from c_refusal(formula, real)
         if formula.classes is not None and formula.outputs == 1:
-            yield "  return out[0] > 0;"
+            yield "  return out[0] != out[0] ? -1 : out[0] > 0;"
         elif formula.classes is not None:
             yield "  int best = 0;"
-            yield f"  for (int k = 1; k < {formula.outputs}; k++)"
+            yield f"  for (int k = 0; k < {formula.outputs}; k++) {{"
+            yield "    if (out[k] != out[k]) return -1;"
             yield "    if (out[k] > out[best]) best = k;"
+            yield "  }"
             yield "  return best;"
         yield "}"
 
@@ -326,7 +334,6 @@ class _Header:
         yield from (f"    {line}" for line in self._outer())
         yield f"    for (int k = 0; k < {outputs}; k++) {{"
         coef = f"NAME_coef[j * {outputs} + k]"
-        coef = f"NAME_half({coef})" if formula.store == "float16" else coef
         if carried:
             yield f"      const float y = t * {coef} - lost[k], s = out[k] + y;"
             yield "      lost[k] = (s - out[k]) - y;"

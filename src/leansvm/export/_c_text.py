@@ -164,3 +164,21 @@ def c_probabilities(formula: Formula, dtype: str) -> Iterable[str]:
         yield f"  for (int k = 0; k < {formula.outputs}; k++) sum += p[k] = {exp}(p[k] - top);"
         yield f"  for (int k = 0; k < {formula.outputs}; k++) p[k] /= sum;"
     yield "}"
+
+
+def c_refusal(formula: Formula, real: str) -> Iterable[str]:
+    """Yield lines that make out NAN if a number is infinite, or missing where none may be."""
+    needed, others = formula.numbers
+    sources, place = [*needed, *others], "i"
+    if not sources:
+        return
+    if sources != list(range(len(sources))):
+        place = "numbers[i]"
+        yield f"  {c_table('int', 'numbers', [str(source) for source in sources])}"
+    yield f"  {real} zero = 0; /* v - v: NAN if v is NAN or infinite */"
+    yield f"  for (int i = 0; i < {len(sources)}; i++) {{"
+    yield f"    const {real} v = x[{place}];"
+    may_miss = f"if (i < {len(needed)} || v == v) " if others else ""
+    yield f"    {may_miss}zero += v - v;"
+    yield "  }"
+    yield f"  for (int k = 0; k < {formula.outputs}; k++) out[k] += zero;"

@@ -74,6 +74,7 @@ class Column:
     strict: bool = False  # whether Python refuses other categories
     fill: Any = None  # what a missing value is replaced by; None: it stays missing
     gap: Any = np.nan  # what stands for a missing value in Python: NaN or None
+    blank: bool = False  # whether blank text is a missing value, and other values become text
     center: float = 0.0
     scale: float = 1.0
     lower: float = -np.inf  # of the result
@@ -315,13 +316,14 @@ def _levels(fitted: CategoryColumn, column: Column) -> list[Column]:
     marks = {"True": 1.0, "False": 0.0} if fitted.truth else {}
     own = [MISSING if text is None else marks.get(text, text) for text in fitted.levels]
     result, size = [], 1.0 if len(fitted.one_hot()) == 1 else APART
+    column = replace(column, gap=None, strict=fitted.truth, blank=True)
     for _, i in fitted.one_hot():
         kind: Any = "member" if i < len(own) else "other"
         levels = (own[i],) if i < len(own) else tuple(own)
-        result.append(replace(column, kind=kind, categories=levels, scale=size, gap=None))
+        result.append(replace(column, kind=kind, categories=levels, scale=size))
     known = tuple(MISSING if text is None else text for text in fitted.known)
     for means, (shift, scale) in zip(fitted.means.T.tolist(), fitted.units, strict=True):
-        mean = replace(column, kind="mean", categories=known, gap=None, rest=means[-1])
+        mean = replace(column, kind="mean", categories=known, rest=means[-1])
         result.append(replace(mean, numbers=tuple(means[:-1])).moved(shift, 1.0 / scale))
     return result
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from leansvm.export._columns import MISSING, Column, turns
 from leansvm.export._formula import Formula
 from leansvm.kernels._function import Array
+from leansvm.tables._frames import is_frame, open_table
+from leansvm.tables._values import DAY, is_missing, levels, numbers, seconds
 
 _TILE = 1 << 20  # numbers in a block of differences
 
@@ -30,18 +32,27 @@ def values_from(formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
     return sum(found, np.zeros(formula.outputs))
 
 
+def class_numbers(f: Array) -> NDArray[np.intp]:
+    """Return the class of every row: the larger of two, by the sign of f, or the largest."""
+    return np.asarray(f[:, 0] > 0, np.intp) if f.shape[1] == 1 else f.argmax(axis=1)
+
+
 def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
     """Return one array for every input value: numbers, or objects where it is a text."""
-    texts = formula.texts
-    by_name = hasattr(X, "columns")
-    table = X if by_name else np.asarray(X, object if texts else np.float64)
-    result = []
+    texts, table = formula.texts, open_table(X)
+    used = {column.source for column in formula.prepared}
+    result: list[NDArray[Any]] = []
     for i, name in enumerate(formula.inputs):
-        values = np.asarray(table[name] if by_name else table[:, i])
-        if values.dtype.kind == "M":
-            days = values.astype("datetime64[us]").astype(np.int64) / 8.64e10
-            values = np.where(np.isnat(values), np.nan, days)
-        result.append(values.astype(object if i in texts else np.float64))
+        values = table.column(table.names.index(name) if is_frame(X) else i, None)
+        if i in texts:
+            data = values.data if values.kind == "object" else levels(values, name)
+            gone = [is_missing(v) and not isinstance(v, str) for v in data]
+            result.append(np.where(gone, None, np.array(data, object)))
+        elif i in formula.dates:
+            unit = DAY if formula.dates[i] == "date" else 3600.0
+            result.append(seconds(values, name, formula.dates[i]) / unit)
+        else:
+            result.append(numbers(values, name) if i in used else np.zeros(table.n_rows))
     return result
 
 
@@ -51,7 +62,11 @@ def machine_columns(formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
 
 
 def _column(column: Column, values: NDArray[Any]) -> Array:
-    missing = np.array([value is None or value != value for value in values], bool)
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+    else:
+        gone = is_missing if column.blank else (lambda value: value is None or value != value)
+        missing = np.array([gone(value) for value in values], bool)
     if column.fill is not None:
         values, missing = np.where(missing, column.fill, values), np.zeros_like(missing)
     if column.kind == "number":

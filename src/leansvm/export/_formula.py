@@ -91,6 +91,13 @@ class Formula:
         return {column.source: column.reads for column in self.prepared if column.reads}
 
     @property
+    def numbers(self) -> tuple[list[int], list[int]]:
+        """Input values that are finite numbers; and those that may also be missing."""
+        found = [column for column in self.prepared if column.kind == "number"]
+        needed = {column.source for column in found if column.fill is None}
+        return sorted(needed), sorted({column.source for column in found} - needed)
+
+    @property
     def outputs(self) -> int:
         """Number of values for a row; one for two classes."""
         return len(self.intercept)

@@ -15,9 +15,11 @@ from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._onnx_nodes import SPREAD, GraphNodes, label_type, product_suffices, sums_suit
+from leansvm.export._store import rounding_loss, stored
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
 _FAR = 1e15  # scaled distances beyond it are infinite for every kernel, and their squares are not
+_LITTLE = 1e-3  # change of f, as a share of its spread, up to which a graph computes in float32
 
 
 def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | None = None) -> Any:
@@ -78,6 +80,8 @@ class Graph(GraphNodes):
     def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
         suits = all(sums_suit(t, "float32") for t in formula.terms)
         single = dtype == "float32" and suits and not formula.dates  # which it rounds to minutes
+        if single:  # coefficients that are large and cancel need more digits
+            single = rounding_loss(formula, stored(formula, "float32"))[0] < _LITTLE
         super().__init__("float32" if single else "float64", formula.inputs)
         self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
         self.term = formula  # the one that nodes are added for
@@ -92,7 +96,7 @@ class Graph(GraphNodes):
             self.term = term
             more = self._values(self._columns(read))
             f = self.add("Add", f, more) if f else more
-        outputs = self._outputs(f)
+        outputs = self._outputs(self._refused(f, read))
         for name in {info.name for info in inputs} & {info.name for info in outputs}:
             raise ValueError(f"An output of the graph is called {name!r}: rename this feature.")
         helper, facts = self.onnx.helper, self.formula.facts
@@ -144,8 +148,20 @@ class Graph(GraphNodes):
             parts.append(self._moved(found, mine))
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
-    def _numbers(self, read: dict[int, str], columns: list[Column]) -> str:
-        sources = [column.source for column in columns]
+    def _refused(self, f: str, read: dict[int, str]) -> str:
+        """Return f + x - x: NaN if a number is infinite, or missing where none may be."""
+        for sources, may_miss in zip(self.formula.numbers, (False, True), strict=True):
+            if sources:
+                x = self._given_numbers(read, sources)
+                if may_miss:
+                    x = self.add("Where", self.add("IsNaN", x), self.constant(0.0), x)
+                zeros = self.add("Sub", x, x)
+                zero = self.add("ReduceSum", zeros, self.constant([1], np.int64), keepdims=1)
+                f = self.add("Add", f, zero)
+        return f
+
+    def _given_numbers(self, read: dict[int, str], sources: list[int]) -> str:
+        """Return input values that are numbers, (n_rows, n_sources)."""
         days, casts = self.formula.dates, self.work != self.dtype
         if days and casts:
             given = [read[s] if s in days else self.cast(read[s], self.work) for s in sources]
@@ -156,7 +172,10 @@ class Graph(GraphNodes):
             x = "X"
         else:
             x = self.add("Gather", "X", self.constant(sources, np.int64), axis=1)
-        x = self.cast(x, self.work) if casts and not days else x
+        return self.cast(x, self.work) if casts and not days else x
+
+    def _numbers(self, read: dict[int, str], columns: list[Column]) -> str:
+        x = self._given_numbers(read, [column.source for column in columns])
         if any(column.fill is not None for column in columns):
             fills = [np.nan if column.fill is None else column.fill for column in columns]
             x = self.add("Where", self.add("IsNaN", x), self.constant([fills]), x)
@@ -279,7 +298,7 @@ class Graph(GraphNodes):
         if formula.sum == "chi2":  # NaN for features below 0
             root = self.add("Sqrt", u)
             u = self.add("Add", u, self.add("Sub", root, root))
-        body = self._scan_body(len(tables) == 2)
+        body = self.scan_body(formula.sum, len(tables) == 2)
         name = f"{self.prefix}v{len(self.nodes)}"
         node = self.onnx.helper.make_node(
             "Scan", [u, *scanned], [f"{name}_u", name], f"n_{name}", body=body
@@ -287,39 +306,6 @@ class Graph(GraphNodes):
         node.attribute.append(self.onnx.helper.make_attribute("num_scan_inputs", len(scanned)))
         self.nodes.append(node)
         return self.add("Neg", name) if formula.outer == "exp" else name
-
-    def _scan_body(self, weighted: bool) -> Any:
-        """Return the graph of one function: the sum of its terms for every row."""
-        make, kind = self.inner, self.term.sum
-        axis = self.onnx.numpy_helper.from_array(np.array([1]))
-        nodes = [
-            make("Identity", ["u"], ["same"]),  # goes on to the next function
-            make("Constant", [], ["axis"], value=axis),
-            make("Sub", ["u", "p"], ["d"]),
-        ]
-        if weighted:
-            nodes.append(make("Mul", ["d", "w"], ["wd"]))
-        d = "wd" if weighted else "d"
-        if kind == "chi2":  # (u - p)^2 / (u + p), 0 where both are 0
-            tiny = np.finfo(self.work).smallest_normal
-            floor = self.onnx.numpy_helper.from_array(np.asarray(tiny, self.work))
-            nodes += [
-                make("Constant", [], ["floor"], value=floor),
-                make("Mul", ["d", "d"], ["dd"]),
-                make("Add", ["u", "p"], ["both"]),
-                make("Max", ["both", "floor"], ["divisor"]),
-                make("Div", ["dd", "divisor"], ["terms"]),
-                make("ReduceSum", ["terms", "axis"], ["t"], keepdims=0),
-            ]
-        else:
-            total = "ReduceL1" if kind == "absolute" else "ReduceSumSquare"
-            nodes.append(make(total, [d, "axis"], ["t"], keepdims=0))
-        shapes: dict[str, list[Any]] = {"u": [None, None], "p": [None]}
-        if weighted:
-            shapes["w"] = [None]
-        shapes |= {"same": [None, None], "t": [None]}  # the two outputs
-        infos = [self.info(self.prefix + name, self.work, shape) for name, shape in shapes.items()]
-        return self.onnx.helper.make_graph(nodes, "function", infos[:-2], infos[-2:])
 
     def _outer(self, t: str) -> str:
         """Return g(t); where that is e^-t, -t is given."""
@@ -364,6 +350,9 @@ class Graph(GraphNodes):
             number = self.cast(self.add("Greater", self.flat(f), self.constant(0.0)), "int64")
         else:
             number = self.add("ArgMax", f, axis=1, keepdims=0)
+        # there is no label for NaN: a place beyond the last class is an error
+        none = self.add("IsNaN", self.flat(self.columns_of(f, 0, 1)))
+        number = self.add("Where", none, self.constant(n_classes, np.int64), number)
         labels = self.constant(formula.classes.astype(kind), kind)
         self.named(self.add("Gather", labels, number), "label")
         outputs = [self.info("label", kind, [None])]
@@ -376,25 +365,9 @@ class Graph(GraphNodes):
             self.named(self._given(both), "scores")
             outputs.append(self.info("scores", self.dtype, [None, n_classes]))
         if formula.slopes is not None:
-            self.named(self._given(self._probabilities(f)), "probabilities")
+            self.named(self._given(self.probabilities(f, two, *formula.log_odds)), "probabilities")
             outputs.append(self.info("probabilities", self.dtype, [None, n_classes]))
         return outputs
-
-    def _probabilities(self, f: str) -> str:
-        """Return p ~ sigma(z), z the log odds in the zone of f, from logarithms."""
-        knots, slopes, offsets = self.formula.log_odds
-        beyond = [self.add("Greater", f, self.constant(knot)) for knot in knots.tolist()]
-        zone = self.add("Sum", *(self.cast(part, "float32") for part in beyond))
-        zone = self.cast(zone, "int64")
-        slope, offset = (self.add("Gather", self.constant(v), zone) for v in (slopes, offsets))
-        z = self.add("Add", self.add("Mul", f, slope), offset)
-        if self.formula.outputs == 1:
-            both = self.add("Concat", self.add("Neg", z), z, axis=1)
-            return self.add("Sigmoid", both)
-        decay = self.add("Exp", self.add("Neg", self.add("Abs", z)))
-        log1p = self.add("Log", self.add("Add", decay, self.constant(1.0)))
-        logs = self.add("Sub", self.add("Min", z, self.constant(0.0)), log1p)
-        return self.add("Softmax", logs, axis=1)
 
     def _given(self, value: str) -> str:
         return value if self.work == self.dtype else self.cast(value, self.dtype)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from leansvm._extras import needs
 from leansvm.export._columns import Column
 from leansvm.export._formula import Formula
+from leansvm.kernels._function import Array
 
 SPREAD = {"float32": 16.0, "float64": 1e3}  # of points, up to which rounding of sums is small
 
@@ -84,6 +85,55 @@ class GraphNodes:
         )
         x0, y0, slope = (self.add("Gather", self.constant(table), piece) for table in tables)
         return self.add("Add", y0, self.add("Mul", self.add("Sub", x, x0), slope))
+
+    def probabilities(self, f: str, two: bool, *odds: Array) -> str:
+        """Return p ~ sigma(z), z the log odds in the zone of f; two: f is one column."""
+        knots, slopes, offsets = odds
+        beyond = [self.add("Greater", f, self.constant(knot)) for knot in knots.tolist()]
+        zone = self.add("Sum", *(self.cast(part, "float32") for part in beyond))
+        zone = self.cast(zone, "int64")
+        slope, offset = (self.add("Gather", self.constant(v), zone) for v in (slopes, offsets))
+        z = self.add("Add", self.add("Mul", f, slope), offset)
+        if two:
+            both = self.add("Concat", self.add("Neg", z), z, axis=1)
+            return self.add("Sigmoid", both)
+        decay = self.add("Exp", self.add("Neg", self.add("Abs", z)))
+        log1p = self.add("Log", self._by("Add", decay, 1.0))
+        logs = self.add("Sub", self.add("Min", z, self.constant(0.0)), log1p)
+        return self.add("Softmax", logs, axis=1)
+
+    def scan_body(self, kind: str, weighted: bool) -> Any:
+        """Return the graph of one function: the sum of its terms for every row."""
+        make = self.inner
+        axis = self.onnx.numpy_helper.from_array(np.array([1]))
+        nodes = [
+            make("Identity", ["u"], ["same"]),  # goes on to the next function
+            make("Constant", [], ["axis"], value=axis),
+            make("Sub", ["u", "p"], ["d"]),
+        ]
+        if weighted:
+            nodes.append(make("Mul", ["d", "w"], ["wd"]))
+        d = "wd" if weighted else "d"
+        if kind == "chi2":  # (u - p)^2 / (u + p), 0 where both are 0
+            tiny = np.finfo(self.work).smallest_normal
+            floor = self.onnx.numpy_helper.from_array(np.asarray(tiny, self.work))
+            nodes += [
+                make("Constant", [], ["floor"], value=floor),
+                make("Mul", ["d", "d"], ["dd"]),
+                make("Add", ["u", "p"], ["both"]),
+                make("Max", ["both", "floor"], ["divisor"]),
+                make("Div", ["dd", "divisor"], ["terms"]),
+                make("ReduceSum", ["terms", "axis"], ["t"], keepdims=0),
+            ]
+        else:
+            total = "ReduceL1" if kind == "absolute" else "ReduceSumSquare"
+            nodes.append(make(total, [d, "axis"], ["t"], keepdims=0))
+        shapes: dict[str, list[Any]] = {"u": [None, None], "p": [None]}
+        if weighted:
+            shapes["w"] = [None]
+        shapes |= {"same": [None, None], "t": [None]}  # the two outputs
+        infos = [self.info(self.prefix + name, self.work, shape) for name, shape in shapes.items()]
+        return self.onnx.helper.make_graph(nodes, "function", infos[:-2], infos[-2:])
 
     def cycles(self, days: str, columns: list[Column]) -> str:
         """Return sines, cosines and indicators of a date, or of the hours of a time of day."""

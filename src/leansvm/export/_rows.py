@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,29 +51,38 @@ def rows_around(
     U = np.vstack([base, others + rng.normal(size=others.shape) * spread])
     if formula.sum == "chi2":
         U = np.abs(U)
-    inputs = []
+    inputs, texts = [], formula.texts
+    prepared = _by_source(formula, [(column, 0) for column in formula.prepared])
+    seen = _by_source(formula, list(zip(columns, U.T, strict=True)))
     for source in range(len(formula.inputs)):
-        values = _categories(formula, source, len(U), rng)
+        mine = [column for column, _ in prepared[source]]
+        values = _categories(mine, source in texts, len(U), rng)
         if values is None:
-            values = _numbers(formula, columns, source, U, rng).astype(dtype).astype(np.float64)
+            values = _numbers(mine, seen[source], len(U), rng)
+            values = values.astype(dtype).astype(np.float64)
         inputs.append(values)
     return inputs
 
 
+def _by_source(formula: Formula, pairs: Sequence[tuple[Column, Any]]) -> list[list[Any]]:
+    """Return the pairs of every input value, whose columns are made of it."""
+    found: list[list[Any]] = [[] for _ in formula.inputs]
+    for pair in pairs:
+        found[pair[0].source].append(pair)
+    return found
+
+
 def _categories(
-    formula: Formula, source: int, n_rows: int, rng: np.random.Generator
+    prepared: list[Column], is_text: bool, n_rows: int, rng: np.random.Generator
 ) -> NDArray[Any] | None:
     """Return random categories of an input value, unknown and missing ones where it may have them.
 
     None: the value is no category.
     """
-    mine = [
-        c for c in formula.prepared if c.source == source and c.kind in ("member", "other", "mean")
-    ]
+    mine = [column for column in prepared if column.kind in ("member", "other", "mean")]
     if not mine:
         return None
     known = {value for column in mine for value in column.categories}
-    is_text = source in formula.texts
     choices: list[Any] = sorted(known - {MISSING})
     if not mine[0].strict:
         choices.append(_UNKNOWN if is_text else max(choices, default=0.0) + 1.0)
@@ -83,18 +93,16 @@ def _categories(
 
 
 def _numbers(
-    formula: Formula, columns: list[Column], source: int, U: Array, rng: np.random.Generator
+    prepared: list[Column], seen: list[tuple[Column, Array]], n_rows: int, rng: np.random.Generator
 ) -> NDArray[Any]:
     """Undo what was done to an input value that is a number; some are missing where they may be."""
-    values = rng.normal(size=len(U))  # where the machine does not look at it
-    for i, column in enumerate(columns):
-        if column.source == source and column.kind == "number" and column.scale:
-            seen = U[:, i]
-            if column.knots is not None:
-                seen = np.interp(seen, *column.knots[::-1])
-            values = seen / column.scale + column.center
-    if formula.dates.get(source) == "time":
+    values = rng.normal(size=n_rows)  # where the machine does not look at it
+    for column, u in seen:
+        if column.kind == "number" and column.scale:
+            u = u if column.knots is None else np.interp(u, *column.knots[::-1])
+            values = u / column.scale + column.center
+    if any(column.reads == "time" for column in prepared):
         values = np.clip(values, 0.0, 23.999)
-    if any(c.source == source and c.fill is not None for c in formula.prepared):
-        values[rng.random(len(U)) < _MISSING_SHARE] = np.nan
+    if any(column.fill is not None for column in prepared):
+        values[rng.random(n_rows) < _MISSING_SHARE] = np.nan
     return values

@@ -1,10 +1,10 @@
 """Fewer bytes for points and coefficients: float32, float16, or whole numbers of 8 bits.
 
 Small types hold q with value = step * q, one step for each column of points and each output. With
-int8 the points move a little; the coefficients are then fitted to the old f at some rows (by ridge
-regression) and rounded one after the other, each rounding error made up for by those that follow
-(by a Cholesky factor of the inverse). Where they are large and cancel, 8 bits are not enough for
-coefficients: they get 16.
+float16 and int8 the points move a little; the coefficients are then fitted to the old f at some
+rows (by ridge regression) and rounded one after the other to whole steps, each rounding error made
+up for by those that follow (by a Cholesky factor of the inverse). With int8 they take 8 bits, or 16
+where they are large and cancel; with float16 they take 16.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from leansvm.export._checks import check_numbers
 from leansvm.export._evaluate import (
+    class_numbers,
     functions_of,
     input_values,
     machine_columns,
@@ -38,6 +39,7 @@ _ROOMS = (1.0, 2.0)  # how far coefficients may grow while they are rounded
 # by how much rounding coefficients to 8 bits may change f, as a share of its spread: numbers are
 # read, while of the values of classes only the largest counts
 _LOST, _LOST_OF_CLASSES = 0.03, 0.1
+_MOST_LOST, _TRIED = 0.1, 200  # share of its spread by which f may change at all; points tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +125,7 @@ def _losses(formula: Formula, inputs: list[NDArray[Any]], targets: NDArray[Any])
     """Return for every row whether its label is wrong, or its squared error."""
     f = values_from(formula, inputs)
     if formula.classes is not None:
-        numbers = (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(axis=1)
-        return np.asarray(formula.classes[numbers] != targets)
+        return np.asarray(formula.classes[class_numbers(f)] != targets)
     errors = f - targets.astype(np.float64).reshape(len(f), -1)
     return np.mean(errors**2, axis=1)
 
@@ -175,13 +176,40 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
     rounded = _with_small_points(formula, store)
     if formula.coef is None:
         return rounded
-    if store == "float16":
-        coef, steps = _small(formula.coef, store)
-        return replace(rounded, coef=coef, coef_steps=steps, coef_store=store)
     around = rows_around(formula, 4 * formula.size + 200)
     if inputs is not None:
         around = [np.concatenate(pair) for pair in zip(inputs, around, strict=True)]
     return _refitted(formula, rounded, around)
+
+
+def stored_alike(formula: Formula, store: str, option: str = "store") -> Formula:
+    """Return the formula in a smaller type; refuse a type that changes the predictions."""
+    small = stored(formula, store)
+    if small is formula:
+        return formula
+    lost, changed = rounding_loss(formula, small)
+    if lost > _MOST_LOST:
+        labels = "" if formula.classes is None else f" and changes {100 * changed:.0f} % of labels"
+        raise ValueError(
+            f"{option}={store!r} changes the predictions: at the model's points, rounding moves f "
+            f"by {100 * lost:.0f} % of its spread{labels}. Use a wider type, such as "
+            f"{option}='float64', or fit with a smaller C."
+        )
+    return small
+
+
+def rounding_loss(formula: Formula, small: Formula) -> tuple[float, float]:
+    """Return how far f moves at the points, as a share of its spread, and the changed labels'."""
+    sizes = [term.size for term in formula.terms if term.coef is not None]  # all the same
+    n_points = min([_TRIED, *sizes])
+    inputs = rows_around(formula, 2 * n_points)
+    if sizes:  # the first rows are points
+        inputs = [values[:n_points] for values in inputs]
+    f, g = (values_from(some, inputs) for some in (formula, small))
+    spread = f.std(axis=0)
+    lost = np.sqrt(np.mean((g - f) ** 2, axis=0))[spread > 0] / spread[spread > 0]
+    changed = np.mean(class_numbers(f) != class_numbers(g))
+    return float(np.max(lost, initial=0.0)), float(changed)
 
 
 def small_numbers(values: NDArray[Any], steps: NDArray[Any], store: str) -> NDArray[Any]:
@@ -236,7 +264,8 @@ def _refitted(formula: Formula, rounded: Formula, inputs: list[NDArray[Any]]) ->
     f, inputs = f[inside], [values[inside] for values in inputs]
     Phi = functions_of(rounded, machine_columns(rounded, inputs))
     gram, right = Phi.T @ Phi, Phi.T @ f
-    trials: dict[int, list[tuple[float, Array, Array]]] = {8: [], 16: []}
+    sizes = (16,) if rounded.store == "float16" else (8, 16)
+    trials: dict[int, list[tuple[float, Array, Array]]] = {bits: [] for bits in sizes}
     for ridge in _RIDGES:
         lam = ridge * float(np.trace(gram)) / len(gram)
         H = gram + lam * np.eye(len(gram))
@@ -248,7 +277,7 @@ def _refitted(formula: Formula, rounded: Formula, inputs: list[NDArray[Any]]) ->
     best = {bits: min(found, key=lambda trial: trial[0]) for bits, found in trials.items()}
     spread = float(np.sum((f - f.mean(axis=0)) ** 2))
     share = _LOST if formula.classes is None else _LOST_OF_CLASSES
-    bits = 8 if best[8][0] <= share**2 * spread else 16
+    bits = 8 if 8 in best and best[8][0] <= share**2 * spread else 16
     _, coef, steps = best[bits]
     return replace(rounded, coef=coef, coef_steps=steps, coef_store=f"int{bits}")
 
@@ -269,8 +298,9 @@ def _check_memory(n_rows: int, size: int) -> None:
     needed, free = 8 * (n_rows * size + 6 * size**2), available_memory()
     if needed > free:
         raise MemoryError(
-            f"store='int8' of {size:,} points needs {format_bytes(needed)}, {format_bytes(free)} "
-            f"are free. Use store='float16', or fit with fewer points (n_basis)."
+            f"store='float16' or 'int8' of {size:,} points needs {format_bytes(needed)}, "
+            f"{format_bytes(free)} are free. Use store='float32', or fit with fewer points "
+            f"(n_basis)."
         )
 
 

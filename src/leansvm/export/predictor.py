@@ -32,8 +32,9 @@ class Predictor:
 
     A row is a dict of columns and values, or a sequence of values in the order of the columns of
     `fit`; several rows are a list of these, an array or a frame. If the model was fitted on a
-    table, rows may have text, dates and missing values. Only the length of a row is checked, and
-    that its numbers are finite. A Predictor is a copy: a later `fit` of the model does not change
+    table, rows may have text, dates and missing values. Columns of dicts and frames are found by
+    name; unknown ones are refused. Beside this, only the length of a row is checked, and that its
+    numbers are finite. A Predictor is a copy: a later `fit` of the model does not change
     it. Threads may share it, and it can be pickled.
 
     Parameters
@@ -100,10 +101,14 @@ class Predictor:
         self._coef = np.ascontiguousarray(coef, dtype=np.float64)
         self._intercept = np.array(machine.intercept_, dtype=np.float64)
         self._spread = machine._spread
-        self._scaling = [_shift_and_scale(step) for step in scalers]
+        scaling = [_shift_and_scale(step) for step in scalers]
+        # numbers with missing values are scaled before the machine fills them in
+        before = "table_" in vars(machine)
+        self._before, self._scaling = (scaling, []) if before else ([], scaling)
         self.n_features_in_ = int(first.n_features_in_)
         names = getattr(first, "feature_names_in_", None)
         self._names = None if names is None else list(names)
+        self._known = set(self._names or ())
         self._encode = None if table is None else table.row_encoder()
         self._shape = (self.n_features_in_ if table is None else len(table.groups_),)
         self._name = type(machine).__name__
@@ -195,20 +200,40 @@ class Predictor:
 
     def _numbers(self, X: Any) -> Array:
         """Return a row or several as the numbers that the machine sees."""
-        if self._encode is not None:
-            if isinstance(X, Mapping) or not (hasattr(X, "columns") or _is_several(X)):
-                return self._encode(X)
-            if isinstance(X, list | tuple):
-                return np.array([self._encode(row) for row in X])
-            return self._table.transform(X)
+        if hasattr(X, "to_dict") and not hasattr(X, "columns"):  # a row of a pandas frame
+            X = X.to_dict() if self._names is not None else X
+        if self._encode is None:
+            return self._array(X)
+        if self._before:
+            X = _scaled(self._array(X), self._before)
+        if isinstance(X, Mapping) or not (hasattr(X, "columns") or _is_several(X)):
+            return self._encode(X)
+        if isinstance(X, list | tuple):
+            return np.array([self._encode(row) for row in X])
+        return self._table.transform(X)
+
+    def _array(self, X: Any) -> Array:
+        """Return a row or several of numbers alone."""
         if isinstance(X, Mapping):
-            if self._names is None or not X.keys() >= set(self._names):
-                raise ValueError(f"A row as a dict needs the columns of fit: {self._names}.")
-            X = [X[name] for name in self._names]
+            X = self._in_order(X)
+        elif hasattr(X, "columns") and self._names is not None:
+            X = np.column_stack(self._in_order({name: X[name] for name in X.columns}))
+        elif isinstance(X, list) and X and isinstance(X[0], Mapping):
+            X = [self._in_order(row) for row in X]
         try:
             return np.asarray(X, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise TypeError(f"Predictor takes dense numbers, got {type(X).__name__}.") from error
+
+    def _in_order(self, row: Mapping[str, Any]) -> list[Any]:
+        """Return the values of all columns, by their names, in the order of `fit`."""
+        if self._names is None or row.keys() != self._known:
+            missing, unknown = list(self._known - row.keys()), list(row.keys() - self._known)
+            raise ValueError(
+                f"A dict or a frame needs the columns of fit, {self._names}. Missing: "
+                f"{missing[:20]}; unknown: {unknown[:20]}."
+            )
+        return [row[name] for name in self._names]
 
     def _many(self, X: Array, scaled: bool = False) -> Any:
         """Return f(x) of several rows, or of one that needs care, after all checks."""
@@ -219,13 +244,17 @@ class Predictor:
             )
         if not np.isfinite(X).all():
             raise ValueError(f"{self._name}: X contains NaN or infinity; fill or remove the rows.")
-        for shift, scale in () if scaled else self._scaling:
-            X = (X - shift) / scale
-        X = np.ascontiguousarray(X)
+        X = np.ascontiguousarray(X if scaled else _scaled(X, self._scaling))
         if not len(X):
             return np.empty((0, *np.shape(self._bias)))
         values = evaluate(self._features, self._coef, self._intercept, X, self._spread)
         return values[:, 0] if self._single else values
+
+
+def _scaled(X: Array, scaling: list[tuple[Any, Any]]) -> Array:
+    for shift, scale in scaling:
+        X = (X - shift) / scale
+    return X
 
 
 def _is_several(X: Any) -> bool:

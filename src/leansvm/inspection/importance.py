@@ -28,6 +28,8 @@ from leansvm.inspection._view import (
     with_columns_of,
 )
 
+_RARE = 0.4  # of an equal share of the rows: a class with fewer is rare
+
 
 @dataclass(repr=False)
 class Importance:
@@ -103,7 +105,9 @@ def importance(
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         Their targets.
     scoring : str or callable, default=None
-        Any of scikit-learn's; None is ``model.score``: R^2, or accuracy.
+        Any of scikit-learn's; None is ``model.score``: R^2, or accuracy. If a class is rare, which
+        accuracy hardly sees, None is "roc_auc" (of several classes "roc_auc_ovr"), or
+        "balanced_accuracy" for a model that cannot rank rows.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the rows in the score.
     groups : dict of str to list of columns, default=None
@@ -126,6 +130,9 @@ def importance(
     -----
     Importance describes the model, not causes. Columns with the same information share their
     importance: shuffle them together with ``groups``.
+
+    A class is rare if it has less than 40 % of the rows that it would have if all classes were
+    equally frequent. Of two classes, that is less than 20 % of the rows.
 
     Examples
     --------
@@ -153,6 +160,7 @@ def importance(
     orders = [rng.permutation(len(rows)) for _ in range(n_repeats)]
     names, columns = grouped(view.names, groups)
     options = {} if sample_weight is None else {"sample_weight": sample_weight}
+    scoring = _fair_scoring(model, y) if scoring is None else scoring
     scorer = check_scoring(model, scoring)
 
     def scored(model: Any, rows: Any) -> float:
@@ -168,6 +176,23 @@ def importance(
         scoring = "accuracy" if is_classifier(model) else "R²"
     what = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "the score")
     return Importance(names, losses.mean(axis=1), losses.std(axis=1), losses, score, what)
+
+
+def _fair_scoring(model: Any, y: Any) -> str | None:
+    """Return a score that sees rare classes; None, which is accuracy or R^2, if no class is rare.
+
+    A model that takes all rows for the frequent class has the same accuracy without any column.
+    """
+    if not is_classifier(model):
+        return None
+    classes, counts = np.unique(np.asarray(y), return_counts=True)
+    if len(classes) < 2 or counts.min() * len(classes) >= _RARE * counts.sum():
+        return None
+    two, all_there = len(classes) == 2, len(classes) == len(getattr(model, "classes_", ()))
+    ranks = hasattr(model, "predict_proba") or (two and hasattr(model, "decision_function"))
+    if not (ranks and all_there):
+        return "balanced_accuracy"
+    return "roc_auc" if two else "roc_auc_ovr"
 
 
 def _by_values(

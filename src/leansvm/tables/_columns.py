@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.tables._values import DAY, Values, levels, numbers, seconds, truths
+from leansvm.tables._values import DAY, Values, levels, meant, numbers, seconds, text_of, truths
 
 Array = NDArray[np.float64]
 
@@ -224,10 +224,15 @@ class CategoryColumn:
     def encode(self, values: Values, own_means: Array | None = None) -> Array:
         """Return features of all rows; of training rows with means of their own."""
         if self.truth and values.kind == "number":  # 0 and 1 in place of False and True
-            known = np.isin(values.data, (0.0, 1.0))
-            values = Values("truth", np.where(known, values.data, np.nan))
+            others = set(values.data[~np.isnan(values.data)].tolist()) - {0.0, 1.0}
+            truths([text_of(value, self.name) for value in others], self.name)
+            values = replace(values, kind="truth")
         texts = levels(values, self.name)
-        return self.rows_of(truths(texts, self.name) if self.truth else texts, own_means)
+        if self.truth:
+            return self.rows_of(truths(texts, self.name), own_means)
+        unseen = {text for text in texts if text is not None}.difference(self.known)
+        found = meant(unseen, self.known, values.kind == "number")
+        return self.rows_of([found.get(text, text) for text in texts], own_means)
 
     def places(self, texts: list[str | None]) -> list[int]:
         """Return the rows of `means` for levels; -1 for those that training did not see."""

@@ -1,7 +1,7 @@
 """One row of a table at a time, in microseconds: `TableEncoder.transform` without arrays.
 
-A row is a dict by column, where what is not given is missing, or a sequence in the order of the
-columns of training.
+A row is a dict by column, where what is not given is missing and unknown columns are refused, or a
+sequence in the order of the columns of training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from leansvm.tables._columns import (
     NumberColumn,
     refuse_infinite,
 )
-from leansvm.tables._values import DAY, clock_of, is_missing, number_of, second_of, text_of, truths
+from leansvm.tables._values import (
+    DAY,
+    clock_of,
+    is_missing,
+    meant,
+    number_of,
+    second_of,
+    text_of,
+    truths,
+)
 
 Array = NDArray[np.float64]
 _FIRST_DAY = date(1970, 1, 1).toordinal()
@@ -62,6 +71,9 @@ class RowEncoder:
             if len(row) != len(self.names):
                 raise ValueError(f"A row has {len(row)} values, training had {len(self.names)}.")
             row = dict(zip(self.names, row, strict=True))
+        elif not row.keys() <= self.names.keys():
+            unknown = list(row.keys() - self.names.keys())
+            raise ValueError(f"A row has {unknown[:20]}, but training had {[*self.names][:20]}.")
         out, given = self.template[:], row.get
         for name, place, gap in self.numbers:
             value = given(name)
@@ -74,11 +86,14 @@ class RowEncoder:
                 out[place] = value
         for name, truth, known, unseen in self.categories:
             value = given(name)
-            if truth or type(value) is not str:
+            is_text = type(value) is str
+            if truth or not is_text:
                 value = _text(value, name, truth)
             found = known.get(value)
             if found is None:
-                found = known.get(None, unseen) if is_missing(value) else unseen
+                if not is_missing(value):
+                    value = meant({value}, known, not is_text)[value]
+                found = known.get(None if is_missing(value) else value, unseen)
             for place, number in found:
                 out[place] = number
         for column, place in self.dates:

@@ -8,7 +8,7 @@ blank texts count as missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -28,7 +28,13 @@ _DATE = re.compile(
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
 _DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
-_NO_NUMBER = {"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-"}  # among decimals
+NO_VALUE = {"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-"}  # among others
+TRUTHS = (
+    ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"),
+    ("wahr", "falsch"), ("ja", "nein"), ("j", "n"), ("oui", "non"), ("vrai", "faux"),
+    ("sí", "no"), ("si", "no"),
+)  # fmt: skip
+_MEANING = {word: str(i == 0) for pair in TRUTHS for i, word in enumerate(pair)}
 # share of numbers, and different values, of a column that is refused
 _MOSTLY, _FEW_NUMBERS = 0.9, 30
 
@@ -145,7 +151,7 @@ def _of_texts(values: Values, name: str) -> Values:
                 return Values(kind, seconds(plain, name, kind))
             except ValueError:  # such as 2024-02-31
                 return plain
-    decimals = [text for text in different if text.strip().lower() not in _NO_NUMBER]
+    decimals = [text for text in different if text.strip().lower() not in NO_VALUE]
     if not values.declared and decimals and all(map(_DECIMAL.fullmatch, decimals)):
         return Values("number", numbers(plain, name))
     return plain
@@ -193,7 +199,7 @@ def numbers(values: Values, name: str) -> Array:
 
 def number_of(value: Any, name: str) -> float:
     """Return one value as a number, NaN where it is missing; durations in days."""
-    if is_missing(value) or (isinstance(value, str) and value.strip().lower() in _NO_NUMBER):
+    if is_missing(value) or (isinstance(value, str) and value.strip().lower() in NO_VALUE):
         return np.nan
     if isinstance(value, timedelta):
         return value.total_seconds() / DAY
@@ -221,10 +227,26 @@ def levels(values: Values, name: str) -> list[str | None]:
 
 
 def truths(texts: list[str | None], name: str) -> list[str | None]:
-    """Return a column that was True and False in training; other texts are refused."""
-    for text in set(texts) - {None, "True", "False"}:
-        _refuse(name, "True and False", repr(text))
-    return texts
+    """Return yes and no, in several languages, as "True" and "False"; other texts are refused."""
+    found = {text: _MEANING.get(text.strip().lower()) for text in set(texts) if text is not None}
+    for text, meaning in found.items():
+        if meaning is None:
+            _refuse(name, "True and False", repr(text))
+    return [None if text is None else found[text] for text in texts]
+
+
+def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> dict[str, Any]:
+    """Return which levels of training texts mean that are none of them themselves.
+
+    A file may be read in two ways: with spaces around a text or without them, with "?" as text or
+    as a missing value, with codes such as "0123" as texts or as numbers.
+    """
+    levels = {level: level for level in known if level is not None}
+    if are_numbers:
+        levels = {level.lstrip("0"): level for level in levels} | levels
+    none = NO_VALUE if None in known else set()
+    bare = {text: text.strip() for text in texts}
+    return {t: None if b.lower() in none else levels.get(b, t) for t, b in bare.items()}
 
 
 def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Array:

@@ -22,7 +22,7 @@ from leansvm.tables._columns import CategoryColumn, check_column
 from leansvm.tables._fit import FittedTable, fit_table, targets_of
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
-from leansvm.tables._values import levels
+from leansvm.tables._values import levels, meant
 
 Array = NDArray[np.float64]
 _NAMES = {
@@ -225,11 +225,14 @@ class TableEncoder(TransformerMixin, Documented):
             Columns that have such levels, and these.
         """
         check_is_fitted(self)
-        categories = {c.name: c for c in self._columns if isinstance(c, CategoryColumn)}
+        columns = (c for c in self._columns if isinstance(c, CategoryColumn) and not c.truth)
+        categories = {column.name: column for column in columns}
         values = self._opened(X, reset=False).values(dict.fromkeys(categories))
         found: dict[str, list[str]] = {}
         for name, column in categories.items():
             new = {text for text in levels(values[name], name) if text} - {*column.known}
+            is_number = values[name].kind == "number"
+            new = {t for t, level in meant(new, column.known, is_number).items() if level == t}
             found |= {name: sorted(new)} if new else {}
         return found
 
@@ -268,6 +271,8 @@ class TableEncoder(TransformerMixin, Documented):
         table = open_table(X)
         if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
             return table
+        if not reset and {*table.names} > {*getattr(self, "feature_names_in_", table.names)}:
+            return table  # with the target, or others
         # as in all of scikit-learn: a frame of numbers must have the columns of training in order
         validate_data(self, X, reset=reset, skip_check_array=True)
         if not (table.n_rows and table.names):

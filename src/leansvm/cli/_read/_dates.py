@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leansvm.tables._values import TRUTHS
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -33,11 +35,6 @@ _MONTHS = {  # by their first three letters, in English and in German
     "jan": 1, "feb": 2, "mar": 3, "mär": 3, "mrz": 3, "apr": 4, "may": 5, "mai": 5, "jun": 6,
     "jul": 7, "aug": 8, "sep": 9, "oct": 10, "okt": 10, "nov": 11, "dec": 12, "dez": 12,
 }  # fmt: skip
-TRUTHS = (
-    ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"),
-    ("wahr", "falsch"), ("ja", "nein"), ("j", "n"), ("oui", "non"), ("vrai", "faux"),
-    ("sí", "no"), ("si", "no"),
-)  # fmt: skip
 _MOST_WORDS = 100  # that are looked at: a column of yes and no has few
 
 

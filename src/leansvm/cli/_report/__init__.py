@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 
 from leansvm._extras import needs
 from leansvm.cli._output import CommandError
-from leansvm.cli._read import CATEGORY, NUMBER
+from leansvm.cli._read import CATEGORY, NUMBER, TRUTH
 from leansvm.cli._report._accuracy import accuracy, calibration
 from leansvm.cli._report._advice import next_steps, worth_knowing
 from leansvm.cli._report._answers import answers
@@ -131,7 +131,7 @@ def _use(run: TrainingRun, model_file: Path) -> str:
     if run.data.kinds is None:
         rows = "# X: array or CSR matrix with the training file's columns\n"
         python = f"from leansvm import persistence\n\n{load}{rows}model.predict(X)"
-    elif kinds <= {CATEGORY, NUMBER} and not run.data.form:
+    elif kinds <= {CATEGORY, NUMBER, TRUTH} and not run.data.form:
         reader = "read_parquet" if suffix in (".parquet", ".pq") else "read_csv"
         rows = f'X = pd.{reader}("new{suffix}")\n'
         python = (

@@ -31,26 +31,25 @@ _MOST_COLUMNS, _SHOWN = 200, 20
 def measured(run: TrainingRun) -> tuple[inspection.Importance | None, str]:
     """Return the importance of the columns in use, and on which rows, in words.
 
-    A rare class hardly changes the accuracy: two classes are measured by AUC. Numbers are measured
-    by the mean absolute error, in units of the target. Sparse rows, or too many columns, are not
-    measured.
+    A rare class hardly changes the accuracy: two classes are measured by AUC, and so are several if
+    one is rare. Numbers are measured by the mean absolute error, in units of the target. Sparse
+    rows, or too many columns, are not measured.
     """
     if run.data.X.shape[1] > _MOST_COLUMNS or hasattr(run.data.X, "nnz"):
         return None, ""
     n_classes = len(np.unique(run.y)) if run.task == "classification" else 0
-    metric = run.metric or {0: "mae", 2: "auc"}.get(n_classes, "accuracy")
+    metric = run.metric or {0: "mae", 2: "auc"}.get(n_classes)  # None: inspection decides
     if run.metric is None and n_classes == 2 and not hasattr(run.model, "decision_function"):
         metric = "balanced-accuracy"
-    options = {"scoring": scorer_of(metric, n_classes, run.positive), "n_repeats": _REPEATS}
+    scoring = metric and scorer_of(metric, n_classes, run.positive)
     parts, words = list(_left_out(run)), "rows that the model has not seen"
     if not parts:
         parts, words = [(run.pipeline, np.arange(len(run.y)))], "training rows"
-    each = [
-        inspection.importance(
-            model, rows_of(run.data.X, rows), run.y[rows], max_rows=_ROWS, **options
-        )
-        for model, rows in parts
-    ]
+    each: list[inspection.Importance] = []
+    for model, rows in parts:
+        options = {"scoring": scoring, "n_repeats": _REPEATS, "max_rows": _ROWS}
+        each.append(inspection.importance(model, rows_of(run.data.X, rows), run.y[rows], **options))
+        scoring = scoring or each[0].scoring
     sizes = [min(_ROWS, len(rows)) for _, rows in parts]
     found = each[0]
     found.score = float(np.average([part.score for part in each], weights=sizes))
@@ -59,6 +58,8 @@ def measured(run: TrainingRun) -> tuple[inspection.Importance | None, str]:
     used = [i for i, name in enumerate(found.names) if name not in left_out]
     found.names, found.losses = [found.names[i] for i in used], found.losses[used]
     found.mean, found.std = found.losses.mean(axis=1), found.losses.std(axis=1)
+    decided = ("accuracy", "balanced-accuracy", "auc")
+    metric = metric or next(m for m in decided if scorer_of(m, n_classes, None) == scoring)
     found.scoring = METRICS[metric].strip()
     if METRICS[metric].endswith(" of "):
         found.scoring = f"{METRICS[metric]}{run.positive}"
