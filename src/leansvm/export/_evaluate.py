@@ -47,7 +47,9 @@ def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
         if i in texts:
             data = values.data if values.kind == "object" else levels(values, name)
             gone = [is_missing(v) and not isinstance(v, str) for v in data]
-            result.append(np.where(gone, None, np.array(data, object)))
+            cells = np.array(data, object)
+            cells[gone] = None
+            result.append(cells)
         elif i in formula.dates:
             unit = DAY if formula.dates[i] == "date" else 3600.0
             result.append(seconds(values, name, formula.dates[i]) / unit)

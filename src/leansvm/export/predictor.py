@@ -103,8 +103,8 @@ class Predictor:
         self._spread = machine._spread
         scaling = [_shift_and_scale(step) for step in scalers]
         # numbers with missing values are scaled before the machine fills them in
-        before = "table_" in vars(machine)
-        self._before, self._scaling = (scaling, []) if before else ([], scaling)
+        fills = "table_" in vars(machine)
+        self._before, self._scaling = (scaling, []) if fills else ([], scaling)
         self.n_features_in_ = int(first.n_features_in_)
         names = getattr(first, "feature_names_in_", None)
         self._names = None if names is None else list(names)

@@ -232,7 +232,8 @@ class CategoryColumn:
             return self.rows_of(truths(texts, self.name), own_means)
         unseen = {text for text in texts if text is not None}.difference(self.known)
         found = meant(unseen, self.known, values.kind == "number")
-        return self.rows_of([found.get(text, text) for text in texts], own_means)
+        read = [text if text is None else found.get(text, text) for text in texts]
+        return self.rows_of(read, own_means)
 
     def places(self, texts: list[str | None]) -> list[int]:
         """Return the rows of `means` for levels; -1 for those that training did not see."""

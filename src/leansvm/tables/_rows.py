@@ -91,7 +91,7 @@ class RowEncoder:
                 value = _text(value, name, truth)
             found = known.get(value)
             if found is None:
-                if not is_missing(value):
+                if value is not None and not is_missing(value):
                     value = meant({value}, known, not is_text)[value]
                 found = known.get(None if is_missing(value) else value, unseen)
             for place, number in found:

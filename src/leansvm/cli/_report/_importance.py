@@ -47,7 +47,7 @@ def measured(run: TrainingRun) -> tuple[inspection.Importance | None, str]:
         parts, words = [(run.pipeline, np.arange(len(run.y)))], "training rows"
     each: list[inspection.Importance] = []
     for model, rows in parts:
-        options = {"scoring": scoring, "n_repeats": _REPEATS, "max_rows": _ROWS}
+        options: Any = {"scoring": scoring, "n_repeats": _REPEATS, "max_rows": _ROWS}
         each.append(inspection.importance(model, rows_of(run.data.X, rows), run.y[rows], **options))
         scoring = scoring or each[0].scoring
     sizes = [min(_ROWS, len(rows)) for _, rows in parts]
