@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._accelerated import cholesky_lower
-from leansvm._array_api import empty, like_rows, matmul_into, namespace, to_host
+from leansvm._accelerated import cholesky_lower, solve_lower
+from leansvm._array_api import empty, identity, like_rows, matmul_into, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.ridge.sums import NormalEquations
@@ -222,8 +222,14 @@ def factor_prefixes(
 
 def model_at(equations: NormalEquations, C: float) -> RidgeModels:
     """Return the model at one C: by Cholesky, or by eigenvalues where 1/C is lost in rounding."""
+    c, on_host = equations.c, isinstance(equations.gram, np.ndarray)
     try:
-        found = factor_prefixes(equations, C)
+        if on_host:
+            found = factor_prefixes(equations, C)
+        else:
+            L = cholesky_lower(equations.matrix(1.0 / C))
+            inverse = np.asarray(to_host(solve_lower(L, identity(len(c), L)))).T
+            found = Prefixes(equations, C, inverse, inverse.T @ c, 0)
     except np.linalg.LinAlgError:
-        return decompose(equations).models(np.array([C]))
+        return decompose(equations, None if on_host else equations.gram).models(np.array([C]))
     return found.models(found.sizes[-1:])

@@ -87,8 +87,10 @@ def solve_sums(
     ):
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
-    factor = decompose(equations, blocks.place)
-    models = factor.models(candidates)
+    if several or not len(equations.c):  # no function but the bias has no triangular factor
+        models = decompose(equations, blocks.place).models(candidates)
+    else:
+        models = model_at(equations, float(candidates[0]))
     # as much as tiles may take, which follows the budget
     room = min(_KEEP_LOO_BYTES, get_config()["working_memory"] * 2**20)
     kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room and criterion.left_out
@@ -101,10 +103,11 @@ def solve_sums(
         if len(curve) > 1 and not np.isfinite(curve).any():
             raise ValueError(_NO_ROOM.format(equations.count))
     best = 0 if curve is None else first_of_the_best(curve)
-    C, theta, left_out = float(candidates[best]), models.theta(best), None
+    C, left_out = float(candidates[best]), None
+    theta = models.theta(best) if several else theta_at(equations, C)
     if criterion.left_out:
         if not (by_loo and kept):
-            left_out_errors(*rows, factor.models(np.array([C])), keep=True)
+            left_out_errors(*rows, replace(models, weights=models.weights[:, [best]]), keep=True)
         left_out = blocks.concatenate(pop_left_out, best if by_loo and kept else 0)
     return Solution(
         "primal",
