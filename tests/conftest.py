@@ -164,12 +164,12 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 @pytest.fixture
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End every search for a kernel after two steps: for tests of all but what it finds."""
+    """End every search for a kernel after one step: for tests of all but what it finds."""
     from leansvm.learning import search
 
     full = search.descend
     monkeypatch.setattr(
-        search, "descend", lambda goal, x, steps, pairs: full(goal, x, min(steps, 2), pairs)
+        search, "descend", lambda goal, x, steps, pairs: full(goal, x, min(steps, 1), pairs)
     )
 
 
