@@ -7,6 +7,7 @@ To add one, write a class with `fit` and `apply` and list it in ``SOURCES``.
 
 from __future__ import annotations
 
+import multiprocessing
 from contextlib import contextmanager
 from functools import cache
 
@@ -227,6 +228,7 @@ _QUIET = {
     "distributed.worker.memory.monitor-interval": "1s",
     "distributed.worker.profile.enabled": False,
 }
+_PRELOAD = ["distributed", "leansvm.estimators", "leansvm.kernels._compiled"]
 
 
 @cache
@@ -234,9 +236,14 @@ def local_cluster():
     """Return the client of one cluster for all tests of a process."""
     import dask
     from distributed import Client, LocalCluster
+    from distributed.utils import get_mp_context
 
-    with dask.config.set(_QUIET):  # workers take it over
-        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    dask.config.set(_QUIET)  # to stay: a worker that is started again takes it over, too
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        # a worker is a copy of a process that has everything loaded
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+        get_mp_context().set_forkserver_preload(_PRELOAD)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     return Client(cluster, set_as_default=False)
 
 
