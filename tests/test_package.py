@@ -222,7 +222,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 def test_examples_in_the_documentation_run(page, request):
     names, blocks = {"__name__": "example"}, python_blocks(page)
     if not any(shown for _, shown in blocks):
-        request.getfixturevalue("short_search")  # no number of the page depends on it
+        request.getfixturevalue("short_search")  # no number of the page depends on them
+        request.getfixturevalue("few_points")
     for code, shown in blocks:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(code, str(page), "exec"), names)
