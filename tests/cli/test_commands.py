@@ -198,6 +198,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
 # ---------------------------------------------------------------------------- in this process
 
 
+@pytest.mark.usefixtures("empty_drawings", "few_points")
 def test_commands_of_the_guide_run_in_an_empty_folder(run, tmp_path):
     guide = Path(__file__).parents[2] / "docs" / "user_guide" / "cli.md"
     blocks = re.findall(r"^```sh\n(.*?)^```", guide.read_text("utf-8"), re.S | re.M)
