@@ -270,6 +270,10 @@ def _close_cluster():
         client = local_cluster()
         client.close()
         client.cluster.close()
+        if "forkserver" in multiprocessing.get_all_start_methods():
+            from multiprocessing import forkserver
+
+            forkserver._forkserver._stop()  # waits: what its workers took counts as ours
 
 
 SOURCES = {
