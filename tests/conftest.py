@@ -18,6 +18,13 @@ try:
     import psutil
 except ImportError:  # a plain installation
     psutil = None
+try:
+    from hypothesis import settings
+except ImportError:
+    pass
+else:  # the same examples in every run, however busy the machine is; `make fuzz` draws its own
+    settings.register_profile("same", derandomize=True, deadline=None, database=None)
+    settings.load_profile("same")
 
 _SWITCHES = (
     "--headless",
@@ -164,13 +171,19 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 @pytest.fixture
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End every search for a kernel after two steps: for tests of all but what it finds."""
+    """End every search for a kernel after one step: for tests of all but what it finds."""
     from leansvm.learning import search
 
     full = search.descend
     monkeypatch.setattr(
-        search, "descend", lambda goal, x, steps, pairs: full(goal, x, min(steps, 2), pairs)
+        search, "descend", lambda goal, x, steps, pairs: full(goal, x, min(steps, 1), pairs)
     )
+
+
+@pytest.fixture
+def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``n_basis="auto"`` end at 300 points: for tests of all but what is found."""
+    monkeypatch.setattr("leansvm.ridge.sparse._LARGEST", 300)
 
 
 @pytest.fixture

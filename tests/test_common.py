@@ -25,6 +25,8 @@ PUBLIC = [
     for name in leansvm.__all__
     if inspect.isclass(thing := getattr(leansvm, name)) and issubclass(thing, BaseEstimator)
 ]
+FEW_STEPS = {LowRankLSSVC: {"max_iter": 5}, LowRankLSSVR: {"max_iter": 5}}
+DEFAULTS = [estimator(**FEW_STEPS.get(estimator, {})) for estimator in PUBLIC]
 CONFIGURED = [
     LSSVC(solver="cg"),
     LSSVC(C="loo"),
@@ -50,7 +52,7 @@ CONFIGURED = [
     PlainReducedSVC(calibrate=True, class_weight="balanced", basis="all"),
     PlainReducedSVC(kernel="precomputed", regularizer="coef", calibrate=False),
     ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
-    LowRankLSSVC(n_basis=5, function="simplex", objective="abs", max_iter=20),
+    LowRankLSSVC(n_basis=5, function="simplex", objective="abs", max_iter=5),
     LowRankLSSVR("gcv", 5, bias_penalty=1.0),
     SparseLSSVC("kfold", "rbf", gamma="scale", bias_penalty=1.0),
     SparseLSSVR(1.0, "rbf", gamma="scale", basis="pivoted-cholesky", n_basis="auto"),
@@ -71,7 +73,9 @@ FURTHER = [
     ReducedSVR(C=100, delta=0.1, basis="forward"),
     LowRankLSSVC("loo", 5, objective="squared", update="sequential", backtracking=True, max_iter=6),
     LowRankLSSVC(n_basis=5, function="rbf", calibrate=True, iterate="last", n_init=2),
-    # which search for their kernel: above with two steps, here to the end
+    # which search for their kernel or functions: above with few steps, here to the end
+    LowRankLSSVC(),
+    LowRankLSSVR(),
     ReducedSVC(),
     SparseLSSVC(),
     SparseLSSVR(),
@@ -80,8 +84,9 @@ FURTHER = [
 
 # the checks have fewer rows than the default n_basis, which warns as it should
 @pytest.mark.filterwarnings("ignore:n_basis=.* is more than:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*functions still improve:UserWarning")
 @pytest.mark.usefixtures("short_search")
-@pytest.mark.parametrize("estimator", [estimator() for estimator in PUBLIC] + CONFIGURED, ids=names)
+@pytest.mark.parametrize("estimator", DEFAULTS + CONFIGURED, ids=names)
 def test_scikit_learn_checks(estimator):
     run_checks(estimator)
 

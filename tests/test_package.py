@@ -19,17 +19,20 @@ ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = {"matplotlib", "jinja2", "pooch", "typer", "rich", "pyarrow", "dask", "distributed"}
 EXTRAS |= {"torch", "skops", "onnx", "onnxruntime", "skl2onnx"}
 LATE = {"pandas", "polars", "numba"}  # frames are the user's; numba compiles at its first use
+SLOW = {"numpy", "scipy", "sklearn"}
 IGNORED_FOLDERS = {".git", ".venv", "_build", "generated", "build", "dist", "__pycache__"}
 
 
 def modules_after(*statements):
-    """Top-level modules loaded by a fresh interpreter after the last statement, not before it."""
+    """Modules that a fresh interpreter has loaded after each of the statements."""
     show = "import sys, json; print(json.dumps(sorted(sys.modules)))"
     code = "\n".join(f"{statement}; {show}" for statement in statements)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    *before, last = ({name.partition(".")[0] for name in names} for names in lines)
-    return last.difference(*before)
+    return [set(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def packages(modules):
+    return {name.partition(".")[0] for name in modules}
 
 
 def repository_files():
@@ -80,25 +83,34 @@ def test_differences_of_outputs_are_seen():
     assert differences("", "age 0.5") and differences("age 0.5 yes", "age 0.5")
 
 
-def test_import_loads_nothing():
-    slow = {"numpy", "scipy", "sklearn"}
-    assert not modules_after("import leansvm") & (EXTRAS | LATE | slow)
-    assert not modules_after("from leansvm.cli._app import app") & (EXTRAS | LATE | slow) - {
-        "typer",
-        "rich",
-    }
+def test_commands_load_little():
+    loaded = packages(modules_after("from leansvm.cli._app import app")[0])
+    assert not loaded & (EXTRAS | LATE | SLOW) - {"typer", "rich"}
 
 
-def test_estimators_load_no_extra():
-    # scikit-learn itself loads pandas when it is installed: only count what we add.
-    added = modules_after("import sklearn.svm", "from leansvm import LSSVC")
-    assert "leansvm" in added
-    assert not added & (EXTRAS | LATE)
+def test_what_is_loaded_and_when():
+    import_, svm, names, plotting, inspection, kernels = modules_after(
+        "import leansvm",
+        "import sklearn.svm",
+        "leansvm.kernels.Kernel; leansvm.LSSVC; dir(leansvm)",
+        "import leansvm.plotting",
+        "import leansvm.inspection, leansvm.export, leansvm.persistence",
+        # kernels that can do without compiled loops
+        "import numpy; X = numpy.ones((2, 2))\n"
+        "from leansvm._compile import uncompiled\n"
+        "with uncompiled():\n"
+        "    for name in ('laplacian', 'matern32'): leansvm.kernels.Kernel(name).block(X, X)\n"
+        "pass",
+    )
+    assert not packages(import_) & (EXTRAS | LATE | SLOW)
+    # names and submodules are found at their first use
+    assert {"leansvm.kernels", "leansvm.estimators"} <= names - svm
+    # scikit-learn itself loads pandas when it is installed: only count what we add
+    for loaded in (names, plotting, inspection, kernels):
+        assert not (packages(loaded) - packages(svm)) & (EXTRAS | LATE)
 
 
-def test_names_and_submodules_are_found_at_their_first_use():
-    code = "import leansvm; leansvm.kernels.Kernel; leansvm.LSSVC; dir(leansvm)"
-    assert "sklearn" in modules_after(code)
+def test_names_of_the_package():
     assert set(leansvm.__all__) <= set(dir(leansvm))
     with pytest.raises(AttributeError, match="module 'leansvm' has no attribute 'nothing'"):
         leansvm.nothing()
@@ -158,10 +170,8 @@ def test_messages_about_missing_packages_name_extras_that_have_them():
     calls = [found for file in files for found in call.findall(file.read_text("utf-8"))]
     assert len(calls) >= 7
     for package, extra in calls:
-        packages = [
-            re.match(r"\w+", line).group() for line in project["optional-dependencies"][extra]
-        ]
-        assert package in packages or package == "error.name"  # of a package that was imported
+        named = [re.match(r"\w+", line).group() for line in project["optional-dependencies"][extra]]
+        assert package in named or package == "error.name"  # of a package that was imported
 
 
 MISSING = {  # what is called without a package, and the extra that the error must name
@@ -212,7 +222,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 def test_examples_in_the_documentation_run(page, request):
     names, blocks = {"__name__": "example"}, python_blocks(page)
     if not any(shown for _, shown in blocks):
-        request.getfixturevalue("short_search")  # no number of the page depends on it
+        request.getfixturevalue("short_search")  # no number of the page depends on them
+        request.getfixturevalue("few_points")
     for code, shown in blocks:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(code, str(page), "exec"), names)

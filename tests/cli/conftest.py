@@ -12,3 +12,12 @@ def run(tmp_path, monkeypatch, short_search):
 
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(app, [str(value) for value in arguments])
+
+
+@pytest.fixture
+def empty_drawings(monkeypatch):
+    """Make the figures of a report without rendering them, for tests of its words and numbers."""
+    empty = '<svg xmlns="" viewBox="0 0 1 1"><metadata></metadata></svg>'
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, file, **options: file.write(empty)
+    )

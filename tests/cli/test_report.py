@@ -162,6 +162,7 @@ def test_learned_scales_are_kept_with_the_model(learned):
     assert "x1 1.00, x0 0.25, x2 0.00" in shown.stdout and "20 more" in shown.stdout
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_a_regression_has_intervals_and_its_wrong_row_is_first(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3))
@@ -177,6 +178,7 @@ def test_a_regression_has_intervals_and_its_wrong_row_is_first(tmp_path):
 
 
 @pytest.mark.parametrize("estimator", ["reduced", "low-rank"])
+@pytest.mark.usefixtures("empty_drawings")
 def test_machines_without_exact_left_out_models_say_less(tmp_path, estimator):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X, y=y)
@@ -234,6 +236,7 @@ def test_a_phone_shows_the_report(folder, browse):
     assert seen["console"] == [] and seen["loaded"] == []
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_many_classes_and_no_probabilities(tmp_path):
     X, y = make_blobs(200, centers=15, cluster_std=2.0, random_state=0)
     np.savez(tmp_path / "d.npz", X=X, y=y)
@@ -268,6 +271,7 @@ def test_a_class_of_one_row(tmp_path):
     assert "Confusion matrix" in train(tmp_path)
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_leave_one_out_has_a_calibration_curve(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X, y=y)
@@ -358,6 +362,7 @@ def test_the_rarer_class_is_looked_for(run, rare):
     assert "Column 'country' is left out" in text and "effect of country" not in page
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_effects_go_up_towards_the_class_looked_for(run, rare):
     from leansvm import load
     from leansvm.cli._report._answers import _looks_for_first_class
@@ -403,6 +408,7 @@ def test_scores_that_do_not_fit_are_refused(run, rare, options, text):
         ),
     ],
 )
+@pytest.mark.usefixtures("empty_drawings")
 def test_the_metric_asked_for_comes_first(run, rare, metric, name, importance):
     page, printed = written(run, rare, "outcome", *QUICK, "--metric", metric)
     assert re.search(r"<dt>([^(<]+) \(without", page).group(1) == name
@@ -410,6 +416,7 @@ def test_the_metric_asked_for_comes_first(run, rare, metric, name, importance):
     assert name in printed
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_a_rare_class_of_three_counts_in_the_importance(run):
     import pandas as pd
 
@@ -419,6 +426,7 @@ def test_a_rare_class_of_three_counts_in_the_importance(run):
     assert "loss of AUC" in written(run, frame, "kind", *QUICK)[0]
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_a_regression_shows_errors_in_units_beside_the_mean(run):
     import pandas as pd
 
@@ -445,6 +453,7 @@ def test_a_regression_shows_errors_in_units_beside_the_mean(run):
     assert re.search(r'<th scope="col">(leak|x|twin)</th>', head)
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_the_effect_of_a_date_is_drawn_by_day_and_hour(run):
     import pandas as pd
 
@@ -466,6 +475,7 @@ def test_the_effect_of_a_date_is_drawn_by_day_and_hour(run):
     assert np.corrcoef(change, true)[0, 1] > 0.95
 
 
+@pytest.mark.usefixtures("empty_drawings")
 def test_few_rows_are_said_to_be_few(run):
     import pandas as pd
 

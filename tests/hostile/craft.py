@@ -19,7 +19,7 @@ import leansvm
 from leansvm import persistence
 
 FACTS, SCHEMA = "leansvm.json", "schema.json"
-BIG = 2**28  # bytes that a bomb unpacks to: more than may be taken
+BIG = 2**27  # bytes that a bomb unpacks to: more than may be taken
 
 
 class File:

@@ -196,7 +196,7 @@ def peak_bytes(function):
 
 
 def assert_no_temporaries(name, gamma, storage, points):
-    n, r, d = 20_000, 500, 20
+    n, r, d = 10_000, 500, 20
     X, Z = points(n, d), points(r, d, seed=1)
     left, right = (convert(A) for convert, A in zip(storage, (X, Z), strict=True))
     kernel = Kernel(name, gamma=gamma, degree=2)

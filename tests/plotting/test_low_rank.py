@@ -1,7 +1,4 @@
-"""Displays draw what the models say; matplotlib is loaded when they do."""
-
-import subprocess
-import sys
+"""Displays draw what the models say."""
 
 import numpy as np
 import pytest
@@ -19,12 +16,6 @@ matplotlib.use("Agg")
 rng = np.random.default_rng(2)
 X = rng.normal(size=(80, 3))
 LABELS = X[:, 0] + X[:, 1] > 0
-
-
-def test_import_does_not_load_matplotlib():
-    code = "import leansvm.plotting, sys; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_decision_values_functions_and_centres():

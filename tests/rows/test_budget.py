@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 
 import numpy as np
 import pytest
@@ -32,22 +32,12 @@ def files(monkeypatch):
     """Replace the system's files by the entries of a dictionary; others do not exist."""
     contents = {}
 
-    class File:
-        def __init__(self, *parts):
-            self.path = os.path.join(*map(str, parts))
+    def open_(path, **options):
+        if path not in contents:
+            raise FileNotFoundError(path)
+        return io.StringIO(contents[path])
 
-        def __truediv__(self, part):
-            return File(self.path, part)
-
-        def exists(self):
-            return self.path in contents
-
-        def read_text(self, *args, **kwargs):
-            if self.path not in contents:
-                raise FileNotFoundError(self.path)
-            return contents[self.path]
-
-    monkeypatch.setattr(budget, "Path", File)
+    monkeypatch.setattr(budget, "open", open_, raising=False)
     return contents
 
 

@@ -7,6 +7,7 @@ To add one, write a class with `fit` and `apply` and list it in ``SOURCES``.
 
 from __future__ import annotations
 
+import multiprocessing
 from contextlib import contextmanager
 from functools import cache
 
@@ -217,12 +218,32 @@ class DaskCluster(DaskThreads):
             yield self
 
 
+# A cluster watches itself fifty times a second, also while it waits: 8 % of a processor, for all
+# tests that come after the first of it.
+_QUIET = {
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.tick.limit": "30s",
+    "distributed.admin.tick.cycle": "10s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.memory.monitor-interval": "1s",
+    "distributed.worker.profile.enabled": False,
+}
+_PRELOAD = ["distributed", "leansvm.estimators", "leansvm.kernels._compiled"]
+
+
 @cache
 def local_cluster():
     """Return the client of one cluster for all tests of a process."""
+    import dask
     from distributed import Client, LocalCluster
+    from distributed.utils import get_mp_context
 
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
+    dask.config.set(_QUIET)  # to stay: a worker that is started again takes it over, too
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        # a worker is a copy of a process that has everything loaded
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+        get_mp_context().set_forkserver_preload(_PRELOAD)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     return Client(cluster, set_as_default=False)
 
 
@@ -249,6 +270,10 @@ def _close_cluster():
         client = local_cluster()
         client.close()
         client.cluster.close()
+        if "forkserver" in multiprocessing.get_all_start_methods():
+            from multiprocessing import forkserver
+
+            forkserver._forkserver._stop()  # waits: what its workers took counts as ours
 
 
 SOURCES = {

@@ -144,7 +144,7 @@ def test_lost_workers_change_nothing(client, monkeypatch):
     assert passes[6] == passes[12] == "_candidates_of_part"
     assert_array_equal(model.support_, support)
     assert_array_equal(model.dual_coef_, coef)  # to the last bit
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(2, timeout=120)
 
 
 def test_a_round_of_pivots_is_one_pass_on_eight_workers_that_get_lost(monkeypatch):
@@ -256,7 +256,8 @@ def test_a_lost_scheduler_is_named():
     try:
         lines = iter(scheduler.stderr.readline, "")
         address = next(found[0] for line in lines if (found := re.findall(r"tcp://\S+", line)))
-        with Client(address, timeout=1, set_as_default=False) as client:
+        with Client(address, timeout=60, set_as_default=False) as client:
+            client._timeout = 1  # for the time after it is lost
             task = client.submit(abs, -1)  # there is no worker
             scheduler.kill()
             with pytest.raises(ConnectionError, match=r"the Dask scheduler tcp.* was lost"):

@@ -107,7 +107,8 @@ def add_moved(
     linear, quadratic, factor = terms
     t = np.empty(base.shape[1])
     for i in range(base.shape[0]):
-        t[:] = base[i]
+        for j in range(t.shape[0]):
+            t[j] = base[i, j]
         for f in range(x.shape[1]):
             before, now, z = x[i, f], moved[i, f], Zt[f]
             if squared:

@@ -217,7 +217,8 @@ def _of_product(
             found = np.zeros((len(coef), even), dtype)
             # made here: of arrays that a compiled loop makes, LLVM does not know that they differ
             room = np.empty((3, padded), dtype), np.empty((even // 2, padded), dtype), backwards
-            of_row = Dx[i], Db, at_x[:, i], at_b, n, terms, tolerance
+            # contiguous, so that the loop is compiled for one layout
+            of_row = Dx[i], Db, np.ascontiguousarray(at_x[:, i]), at_b, n, terms, tolerance
             add_shapley(*of_row, nodes, weights, *room, found)
             result[i] += found[:, :m].T @ coef
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from math import isqrt
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -45,7 +44,8 @@ def available_memory() -> int:
     kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
     free = _physical_memory() // 2 if kilobytes is None else 1024 * kilobytes
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            lines = file.read().splitlines()
     except OSError:
         lines = []
     for controller, limit_file, use_file, cache_key in _GROUP_FILES:
@@ -57,8 +57,9 @@ def available_memory() -> int:
                 for name in filter(None, path.split("/")):
                     groups.append(f"{groups[-1]}/{name}")
         for group in groups:
-            limit, used = _number_in(f"{group}/{limit_file}"), _number_in(f"{group}/{use_file}")
-            if limit is not None and used is not None:
+            limit = _number_in(f"{group}/{limit_file}")
+            used = None if limit is None else _number_in(f"{group}/{use_file}")
+            if limit is not None and used is not None and limit - used < free:
                 # cached files give way to allocations
                 cached = _number_in(f"{group}/memory.stat", cache_key) or 0
                 free = min(free, max(limit - used + cached, 0))
@@ -73,9 +74,10 @@ def available_memory() -> int:
 def _number_in(path: str, key: str = "") -> int | None:
     """Return the number after ``key`` in a file of the system; None if there is none."""
     try:
-        for line in Path(path).read_text().splitlines():
-            if line.startswith(key):
-                return int(line[len(key) :].split()[0])
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith(key):
+                    return int(line[len(key) :].split()[0])
     except (OSError, ValueError):
         pass
     return None

@@ -34,7 +34,9 @@ def greedy(H, D, columns, picked, rows, outside_key, outside_row, largest, quant
         if t < 0 or (a > 0 and beaten):
             return a
         column = columns[a]
-        column[:] = H[t]
+        # entry by entry: to copy a row in one go takes numba three seconds to compile
+        for i in range(n):
+            column[i] = H[t, i]
         for j in range(a):
             c = columns[j, t]
             for i in range(n):
