@@ -28,10 +28,13 @@ __all__ = [
 ]
 
 Array = Any  # numpy, or any array-API array (torch, CuPy, array_api_strict)
+_UNWRITTEN = (
+    "{0}.{1} is not written: a loss needs value, derivative, second_derivative and conjugate."
+)
 
 
 class Loss:
-    """What solvers may ask of a loss; the formulas given here are those of a clipped quadratic.
+    """What solvers may ask of a loss.
 
     A loss of your own derives from this class and writes `value`, `derivative`,
     `second_derivative` and `conjugate`; `floating` gives the array library of their argument.
@@ -47,29 +50,22 @@ class Loss:
 
     def value(self, u: Array) -> Array:
         """Return L(u)."""
-        xp, u = floating(u)
-        w = xp.clip(u, *self.domain)
-        return 0.5 * w * w + w * (u - w)  # = u w - L*(w) at w = L'(u)
+        raise NotImplementedError(_UNWRITTEN.format(type(self).__name__, "value"))
 
     def derivative(self, u: Array) -> Array:
         """Return L'(u)."""
-        xp, u = floating(u)
-        return xp.clip(u, *self.domain)
+        raise NotImplementedError(_UNWRITTEN.format(type(self).__name__, "derivative"))
 
     def second_derivative(self, u: Array) -> Array:
         """Return L''(u); at a breakpoint, the one-sided value that the class names."""
-        xp, u = floating(u)
-        return xp.where((u > self.domain[0]) & (u < self.domain[1]), 1.0, xp.zeros_like(u))
+        raise NotImplementedError(_UNWRITTEN.format(type(self).__name__, "second_derivative"))
 
     def conjugate(self, v: Array) -> Array:
         """Return L*(v), +inf outside `domain`, even by one rounding error.
 
         Newton's method asks for values inside `domain` alone.
         """
-        xp, v = floating(v)
-        lo, hi = self.domain
-        w = xp.clip(v, lo, hi)
-        return xp.where((v < lo) | (v > hi), math.inf, 0.5 * w * w)
+        raise NotImplementedError(_UNWRITTEN.format(type(self).__name__, "conjugate"))
 
     def smoothing_path(self) -> tuple[Loss, ...]:
         """Return losses to solve one after another, each from the last solution; ends with self."""
@@ -80,7 +76,34 @@ class Loss:
         return self
 
 
-class Squared(Loss):
+class ClippedQuadratic(Loss):
+    """u²/2 where u is in `domain`, straight lines beyond: L' is u clipped, L*(v) = v²/2."""
+
+    def value(self, u: Array) -> Array:
+        """Return L(u)."""
+        xp, u = floating(u)
+        w = xp.clip(u, *self.domain)
+        return 0.5 * w * w + w * (u - w)  # = u w - L*(w) at w = L'(u)
+
+    def derivative(self, u: Array) -> Array:
+        """Return L'(u)."""
+        xp, u = floating(u)
+        return xp.clip(u, *self.domain)
+
+    def second_derivative(self, u: Array) -> Array:
+        """Return L''(u), 0 at the ends of `domain`."""
+        xp, u = floating(u)
+        return xp.where((u > self.domain[0]) & (u < self.domain[1]), 1.0, xp.zeros_like(u))
+
+    def conjugate(self, v: Array) -> Array:
+        """Return L*(v), +inf outside `domain`."""
+        xp, v = floating(v)
+        lo, hi = self.domain
+        w = xp.clip(v, lo, hi)
+        return xp.where((v < lo) | (v > hi), math.inf, 0.5 * w * w)
+
+
+class Squared(ClippedQuadratic):
     """Least squares: L(u) = u²/2, L*(v) = v²/2.
 
     Examples
@@ -94,7 +117,7 @@ class Squared(Loss):
     domain = (-math.inf, math.inf)
 
 
-class SquaredHinge(Loss):
+class SquaredHinge(ClippedQuadratic):
     """Squared hinge: L(u) = max(0, u)²/2, L*(v) = v²/2 for v >= 0; L''(0) = 0.
 
     Examples
@@ -108,7 +131,7 @@ class SquaredHinge(Loss):
     breakpoints = (0.0,)
 
 
-class SymmetricHuber(Loss):
+class SymmetricHuber(ClippedQuadratic):
     """Huber's loss for regression: u²/2 for |u| <= delta, delta (|u| - delta/2) beyond.
 
     L*(v) = v²/2 for |v| <= delta; L''(±delta) = 0.

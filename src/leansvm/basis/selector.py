@@ -124,6 +124,11 @@ class BasisSelector(Documented):
             The model's C and bias, for selectors with ``uses_targets``.
         on_step : callable, optional
             Called with the number of rows chosen so far; returns True to stop.
+
+        Returns
+        -------
+        Basis
+            The chosen row numbers, in the order of choice, and the rows.
         """
         self._validate_params()
         if fit is None and self.uses_targets:

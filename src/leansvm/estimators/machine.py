@@ -199,7 +199,7 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        with running(self, X, y) as run:  # nothing is set before the last line
+        with running(self, X, y) as run:  # no attribute is set before the last line
             data = self._prepare(read(self, X, y, sample_weight), run)
             kernel = self._learn_kernel(data, run)
             basis = self._grow(data, kernel, run)

@@ -92,17 +92,17 @@ class SparseMachine(BasisMachine, Mergeable):
             1 if folds is None else folds.count(data.X.shape[0]),
             unmerged,
         )
-        options, there = {}, 0
+        options, n_earlier = {}, 0
         if self.warm_start and "support_" in vars(self):
             options["earlier"] = self._earlier_basis(data.rows)
-            there = options["earlier"].rows.shape[0]
+            n_earlier = options["earlier"].rows.shape[0]
         chooser = self._chooser(data, problem, run, **options)
         if data.auto:
-            return problem.sum_best_size(chooser, data.selector, data.size, there)
+            return problem.sum_best_size(chooser, data.selector, data.size, n_earlier)
         return problem.sum_size(chooser, data.size)
 
     def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
-        return replace(basis.problem.solve(basis), basis=basis.basis)
+        return replace(basis.problem.solve(basis), basis=basis.basis)  # the basis has its problem
 
     def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
         C = problem.criterion.C

@@ -45,7 +45,7 @@ from leansvm.rows import RowBlocks, class_numbers
 Array = NDArray[np.float64]
 
 LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
-MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
+MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # parts of kernel="auto"; linear is last
 _ROWS_TO_LEARN = 13  # to learn anything from
 _FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
 _LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # log S that it must reach, and may be above that of others
@@ -211,13 +211,13 @@ def _guard(
 ) -> dict[str, Any] | None:
     """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
-    The first of these that is within half a standard error of the best is chosen; with ``by_line``
-    a linear kernel, where it is the best, or where it takes clearly fewer rows for another class:
-    its squared error is large far from a straight border. None where there are rows enough to trust
-    learned ones.
+    The first of these that is within half a standard error of the best is chosen. With ``by_line``,
+    a linear kernel is chosen if it has the lowest error or misclassifies clearly fewer rows: its
+    squared error is large far from a straight border. None if there are rows enough to trust
+    learned scales.
     """
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
-    # rows without the most frequent target: of a rare class, all that tell of it
+    # rows without the most frequent target: if a class is rare, these are its only rows
     _, counts = np.unique(sample.Y, axis=0, return_counts=True)
     many = n >= max(_ROWS_TO_TRUST, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
     if many or (d == 1 and not by_line) or search.progress.stopped:

@@ -146,7 +146,7 @@ class NestedFit:
                 found = search(self.equations, candidates, self.left_out_errors, known)
             assert found.model is not None
             theta, clear = found.model.theta(), found.model.upper  # or 1/C is lost in rounding
-        if (clear or not self.features.single) and self._is_precise(theta, found.error):
+        if (clear or not self.features.single) and self._check_precision(theta, found.error):
             return found
         self._return_to_double()
         return self.best_C(candidates, near)
@@ -171,7 +171,7 @@ class NestedFit:
                 raise
         else:
             errors = self.left_out_errors(models, keep=True)
-            if self._is_precise(models.theta(len(sizes) - 1), errors[-1]):
+            if self._check_precision(models.theta(len(sizes) - 1), errors[-1]):
                 return errors
         self._return_to_double()
         return self.errors_of_sizes(sizes, C)
@@ -184,10 +184,10 @@ class NestedFit:
         given = rows, self.features, self.sums.shift, self.equations, models
         return left_out_errors(*given, keep=keep, basis_rows=inside)
 
-    def _is_precise(self, theta: Array, error: float) -> bool:
+    def _check_precision(self, theta: Array, error: float) -> bool:
         """Whether the sums are precise enough for a model with this left-out error.
 
-        Notes whether larger sizes may be added up in single precision.
+        Sets ``in_single``: whether larger sizes may be added up in single precision.
         """
         if not (self.may_use_single or self.features.single):
             return True
@@ -344,8 +344,7 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     compared : dict
         Sizes, their errors, and C.
     judged : ChosenC
-        The C at which sizes were compared; what it says about the model where the size to take is
-        the largest one.
+        The C at which sizes were compared; its ``model`` is valid only for the largest size.
     """
     largest = fit.points.rows.shape[0]
     # from a size of about sixty doubling leads to the largest one
@@ -370,13 +369,13 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     # a smaller size may have been better than any of these, at another C: then the best of them
     enough = max((1.0 + _ALIKE_ERRORS) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
-    if _all_are_better(fit, lean, found.C):
+    if _try_all_rows(fit, lean, found.C):
         lean = fit.features.size
     return lean, {"sizes": sizes, "errors": errors, "C": found.C}, found
 
 
-def _all_are_better(fit: NestedFit, lean: int, C: float) -> bool:
-    """Whether few rows do clearly better if all of them are points; the basis then has them all.
+def _try_all_rows(fit: NestedFit, lean: int, C: float) -> bool:
+    """Extend the fit to all rows, if they are few; return whether that is clearly better.
 
     Both models are judged by the rows that are no points of the lean one: their left-out errors
     are those of new rows in both. If all rows may become points, sizes in between were judged by

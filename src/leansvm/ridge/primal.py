@@ -66,6 +66,12 @@ def solve_sums(
 
     Leave-one-out runs over the blocks again: they must hold all rows of the sums. So does GCV
     where the basis is nearly all rows; batches, of which the sums alone are left, do without.
+
+    - folds choose C: `_solve_by_folds`
+    - one C, no left-out residuals: here, by Cholesky
+    - left-out errors of all rows cost too much: `_solve_by_some_rows`
+    - nearly all rows are points: `_solve_in_dual`
+    - otherwise: here, by eigenvalues for several C, by Cholesky for one
     """
     if isinstance(sums, FoldSums):
         if criterion.name == "kfold":

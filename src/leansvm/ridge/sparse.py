@@ -74,12 +74,12 @@ class SparseProblem:
 
     # ------------------------------------------------------------------ a given size
 
-    def sum_size(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
+    def sum_size(self, points_of: Callable[[int], Basis], size: int) -> SummedBasis:
         """Choose ``size`` points and add up the rows."""
         check_memory(size, self.budget, self.folds)
         with serial_blas():  # small products between passes over tiles
             with self.phases("select"):
-                basis = choose(size)
+                basis = points_of(size)
             with self.phases("factor"):
                 features = self._whitened(basis)
         return self._add_up(basis, features)
@@ -116,14 +116,14 @@ class SparseProblem:
                 rows = blocks if self.unmerged is None else self.unmerged
                 sums = add_up_folds(rows, features, shift, self.count, self.criterion.folds)
             else:
-                there = blocks.place is not None
-                sums = add_up(blocks, features, shift, self.count, keep, there)
+                on_device = blocks.place is not None
+                sums = add_up(blocks, features, shift, self.count, keep, on_device)
         return SummedBasis(basis, features, sums, self, keep, basis.rows.shape[0] - features.size)
 
     def _kept_bytes(self, width: int, in_state: bool = False) -> int:
-        """Return the bytes of the rows of Z where leave-one-out reads them again and they fit.
+        """Return the bytes of the rows of Z that blocks keep for leave-one-out.
 
-        It does unless some rows judge instead of all, or left-out residuals are not asked for.
+        0 if C is judged on a sample, if no left-out residuals are needed, or if they do not fit.
         """
         by = self.criterion
         some_rows = by.name == "loo" or not np.ndim(by.C)
@@ -136,18 +136,23 @@ class SparseProblem:
     # ------------------------------------------------------------------ the best size
 
     def sum_best_size(
-        self, choose: Callable[[int], Basis], selector: BasisSelector, largest: int, there: int
+        self,
+        points_of: Callable[[int], Basis],
+        selector: BasisSelector,
+        largest: int,
+        n_earlier: int,
     ) -> SummedBasis:
         """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
 
         Sizes of a nested basis that costs nothing to choose are compared at once, and the smallest
-        that is nearly as good as any is taken; others double from the points that are ``there``.
+        that is nearly as good as any is taken; others double from the ``n_earlier``
+        points of an earlier fit.
         """
         largest = self._affordable(largest)
-        if not selector.nested or there or selector.state_columns(largest):
-            return self._double_size(choose, max(FIRST_SIZE, there), largest)
+        if not selector.nested or n_earlier or selector.state_columns(largest):
+            return self._double_size(points_of, max(FIRST_SIZE, n_earlier), largest)
         with self.phases("select"):
-            basis = choose(largest)
+            basis = points_of(largest)
             drawn, blocks = self._rows_for_sizes(largest)
         given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
         fit = start_nested(blocks, *given)
@@ -188,17 +193,19 @@ class SparseProblem:
             largest = min(largest, max(by_work, _ALWAYS_TRIED))
         return largest
 
-    def _double_size(self, choose: Callable[[int], Basis], first: int, largest: int) -> SummedBasis:
+    def _double_size(
+        self, points_of: Callable[[int], Basis], first: int, largest: int
+    ) -> SummedBasis:
         """Choose, sum and solve anew at sizes that double, until that hardly pays."""
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
-        found = grow(partial(by_loo._sum_and_solve, choose), first, largest)
+        found = grow(partial(by_loo._sum_and_solve, points_of), first, largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
-        return self.sum_size(choose, max(found.features.size, 1))  # all may have been dropped
+        return self.sum_size(points_of, max(found.features.size, 1))  # all may have been dropped
 
-    def _sum_and_solve(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
-        found = self.sum_size(choose, size)
+    def _sum_and_solve(self, points_of: Callable[[int], Basis], size: int) -> SummedBasis:
+        found = self.sum_size(points_of, size)
         return replace(found, solution=self.solve(found))
 
     def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
@@ -216,7 +223,10 @@ class SparseProblem:
     # ------------------------------------------------------------------ solving
 
     def solve(self, summed: SummedBasis) -> Solution:
-        """Solve the small system; where float32 columns lose too much, sum in float64 first."""
+        """Solve the small system, unless comparing sizes has done it; let go of the rows of Z.
+
+        Where float32 columns lose too much, the rows are summed again in float64, then solved.
+        """
         if summed.solution is not None:
             return summed.solution
         basis, features, by = summed.basis, summed.features, self.criterion

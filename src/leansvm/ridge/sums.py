@@ -150,7 +150,10 @@ def keep_rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> None:
 
 
 def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
-    """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed."""
+    """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed.
+
+    Kept rows must be of these features and this shift: `drop_rows_of_Z` before there are others.
+    """
     known = block.state.get(MomentRows)
     if known is not None:
         return known.Z
