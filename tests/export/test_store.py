@@ -4,9 +4,12 @@ import shutil
 import subprocess
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_wine
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from leansvm import LSSVC, LSSVR, LowRankLSSVR, SparseLSSVC
 from leansvm.export import check, compress, to_c, to_js, to_onnx
@@ -45,6 +48,29 @@ def test_f_changes_little(model, store):
     change = np.sqrt(np.mean((values(small, X) - values(formula, X)) ** 2))
     rounding = {"float32": 1e-7, "float16": 1e-3}.get(store)  # of numbers that are as large as 1
     assert change < (0.05 * np.std(y) if rounding is None else rounding * formula.band[0])
+
+
+@pytest.mark.parametrize("store", ["float16", "int8"])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_both_values_of_a_boolean_column_are_kept(store, dropped):
+    """One of two categories has no column of its own; rows to refit on must have it too."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=200), "on": rng.random(200) < 0.5})
+    frame["city"] = rng.choice(["A", "B", "C"], 200)
+    y = 3 * frame["a"] + 6 * frame["on"]
+    machine = plain.SparseLSSVR(C=10.0, gamma=0.3, n_basis=60, random_state=0)
+    if dropped:
+        frame["on"] = frame["on"].astype(float)
+        one_hot = OneHotEncoder(drop="if_binary", sparse_output=False)
+        machine = make_pipeline(
+            make_column_transformer((one_hot, ["on"]), remainder="passthrough"), machine
+        )
+        frame = frame.drop(columns="city")
+    model = machine.fit(frame, y)
+    formula = formula_of(model)
+    small = stored(formula, store)
+    change = np.abs(values(small, frame) - values(formula, frame))
+    assert change.max() < 0.1 * np.std(y)
 
 
 def test_bytes(model):

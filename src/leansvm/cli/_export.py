@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,7 +42,10 @@ def export(
             show_default=False,
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Prefix of the names in a C header.")] = "model",
+    name: Annotated[
+        str | None,
+        typer.Option(help="Prefix of the names in a C header. Default: the name of the file."),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -54,16 +58,24 @@ def export(
         raise CommandError(f"{output_file}: the name must end in .onnx, .h or .mjs")
     if kind == "onnx" and store is not None:
         raise CommandError("--store is only for .h and .mjs; use --dtype for .onnx")
+    if kind == "js" and dtype != "float64":
+        raise CommandError("--dtype is only for .onnx and .h: use --store for .mjs")
     check_places(output_file, inputs=[model])
     loaded, metadata = _read(model)
-    exported = _written(loaded, kind, dtype, store, name, metadata)
-    trial, words = _tried(loaded, exported, store or dtype)
+    exported = _written(loaded, kind, dtype, store, name or _c_name(output_file.stem), metadata)
+    trial, words = _tried(loaded, exported, dtype if dtype == "float32" else store or dtype)
     content = exported.encode() if isinstance(exported, str) else exported.SerializeToString()
     write_atomically(output_file, content)
     output.finish(
         {"output_file": output_file, "bytes": len(content), **trial},
         f"wrote {output_file}: {len(content):,} bytes; {words}",
     )
+
+
+def _c_name(stem: str) -> str:
+    """Return the name of a file as a name in C: two headers in one program must differ."""
+    name = re.sub(r"\W", "_", stem, flags=re.ASCII)
+    return f"model_{name}" if name[:1].isdigit() else name or "model"
 
 
 def _read(path: Path) -> tuple[Any, dict[str, Any]]:

@@ -50,7 +50,12 @@ class KeepsRows(KernelMachine):
         check_is_fitted(self)
         classes = self.classes_ if self._classifies else None
         data = read(self, X, y, sample_weight, reset=False, classes=classes)
-        answers = self.__dict__.get("_answers")
+        answers, seen = self.__dict__.get("_answers"), vars(self).get("n_rows_seen_")
+        if seen not in (None, data.X.shape[0]):
+            raise ValueError(
+                f"keep_rows got {data.X.shape[0]:,} rows, but the model was fitted on {seen:,}: "
+                f"pass the same X, y and sample_weight."
+            )
         if answers is None or not answers.are_of(data):
             answers = self._answers_from(data)
         with tiles_within(self.cache_size):

@@ -72,6 +72,7 @@ class Column:
     cycle: str = ""  # "sin", "cos": "hour", "weekday", "month" or "yearday"
     reads: str = ""  # "date": the value is days since 1970; "time": hours since midnight
     strict: bool = False  # whether Python refuses other categories
+    without: tuple[Any, ...] = ()  # categories that have no column of their own: all are 0
     fill: Any = None  # what a missing value is replaced by; None: it stays missing
     gap: Any = np.nan  # what stands for a missing value in Python: NaN or None
     blank: bool = False  # whether blank text is a missing value, and other values become text
@@ -259,7 +260,9 @@ def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
         dropped = None if step.drop_idx_ is None else step.drop_idx_[place]
         dropped = None if dropped is None else known[dropped]
         common = [value for value in known if value not in rare]
-        column = replace(column, kind="member", strict=step.handle_unknown == "error")
+        without = () if dropped is None else (dropped,)
+        refuses = step.handle_unknown == "error"
+        column = replace(column, kind="member", strict=refuses, without=without)
         result += [replace(column, categories=(v,)) for v in common if v is not dropped]
         if not rare or dropped in rare:
             continue
@@ -316,7 +319,8 @@ def _levels(fitted: CategoryColumn, column: Column) -> list[Column]:
     marks = {"True": 1.0, "False": 0.0} if fitted.truth else {}
     own = [MISSING if text is None else marks.get(text, text) for text in fitted.levels]
     result, size = [], 1.0 if len(fitted.one_hot()) == 1 else APART
-    column = replace(column, gap=None, strict=fitted.truth, blank=True)
+    both = tuple(marks.values())
+    column = replace(column, gap=None, strict=fitted.truth, without=both, blank=True)
     for _, i in fitted.one_hot():
         kind: Any = "member" if i < len(own) else "other"
         levels = (own[i],) if i < len(own) else tuple(own)

@@ -70,19 +70,22 @@ const curve = (v, x, y) => {
 DATES = """
 // days since 1970 of a number of days, a Date (in UTC) or a text such as "2024-03-01T08:30:00"
 const daysOf = (v) => {
-  if (v instanceof Date) return v.getTime() / 864e5;
-  if (typeof v !== "string" || v.trim() === "") return number(v);
+  if (typeof v !== "string" && !(v instanceof Date)) return number(v);
+  if (typeof v === "string" && v.trim() === "") return NaN;
+  if (v instanceof Date) v = v.toISOString(); // throws where it is no date
   const written = v.trim().replace(" ", "T").replace(/(T.*)(Z|[+-]\\d\\d:?\\d\\d)$/, "$1");
   const isIso = /^\\d{4}-\\d\\d-\\d\\d(T\\d\\d:\\d\\d(:\\d\\d(\\.\\d+)?)?)?$/.test(written);
   const days = isIso ? Date.parse(written.length > 10 ? written + "Z" : written) / 864e5 : NaN;
-  if (days !== days) throw new TypeError(`${v} is no date such as 2024-01-31 or 2024-01-31T08:30`);
+  const back = days === days ? new Date(days * 864e5).toISOString() : ""; // no February 31st
+  if (back.slice(0, 10) !== written.slice(0, 10)) throw new TypeError(`${v} is no date such as 2024-01-31 or 2024-01-31T08:30`);
   return days;
 };
 // hours since midnight of a number of hours or a text such as "08:30"
 const hoursOf = (v) => {
   if (typeof v !== "string" || v.trim() === "") return number(v);
-  const [h, m, s] = v.split(":").map(Number);
-  return number(h + m / 60 + (s || 0) / 3600);
+  const parts = /^\\s*(\\d\\d):([0-5]\\d)(?::([0-5]\\d(?:\\.\\d+)?))?\\s*$/.exec(v);
+  if (!parts || parts[1] > 23) throw new TypeError(`${v} is no time such as 08:30`);
+  return Number(parts[1]) + parts[2] / 60 + (parts[3] || 0) / 3600;
 };
 const hour = (d) => d - Math.floor(d);
 const weekday = (d) => ((((Math.floor(d) + 3) % 7) + 7) % 7) / 7;

@@ -82,7 +82,7 @@ def _categories(
     mine = [column for column in prepared if column.kind in ("member", "other", "mean")]
     if not mine:
         return None
-    known = {value for column in mine for value in column.categories}
+    known = {value for column in mine for value in (*column.categories, *column.without)}
     choices: list[Any] = sorted(known - {MISSING})
     if not mine[0].strict:
         choices.append(_UNKNOWN if is_text else max(choices, default=0.0) + 1.0)

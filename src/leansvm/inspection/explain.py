@@ -51,6 +51,9 @@ class Explanation:
         How they were computed.
     values : list of list
         The rows' values in every column; None for groups of several.
+    classes : tuple
+        Labels whose decision values these are: the second of two classes, or all of several.
+        Empty for regressors.
     """
 
     names: list[str]
@@ -60,6 +63,7 @@ class Explanation:
     errors: Array
     method: str
     values: list[list[Any]]
+    classes: tuple[Any, ...] = ()
 
     def strongest(self, row: int = 0, count: int | None = None, output: int = 0) -> Indices:
         """Return positions of the columns with the largest contributions to a row.
@@ -99,7 +103,9 @@ class Explanation:
 
     def __repr__(self) -> str:
         found, baseline, prediction = self.of()
-        title = f"Row 0 of {len(self.prediction)}: {prediction:.4g}, baseline {baseline:.4g} and:"
+        what = f"decision value of {self.classes[0]!r} " if self.classes else ""
+        what += f"{prediction:.4g}, baseline {baseline:.4g}"
+        title = f"Row 0 of {len(self.prediction)}: {what} and:"
         labels = [self.label(g) for g in range(len(self.names))]
         return as_lines(title, labels, [f"{value:+.4g}" for value in found], self.strongest())
 
@@ -246,6 +252,7 @@ def explain(
         errors[..., 0] if one else errors,
         method,
         values,
+        tuple(view.machine.classes_.tolist()[int(one) :]) if view.machine._classifies else (),
     )
 
 

@@ -70,7 +70,7 @@ _EVERY_C = 512  # points, up to which an eigen-decomposition finds the error of 
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
 _ROWS_THAT_ALL_JUDGE = 4000  # of which some are drawn to judge
 _WORK_FOR_SINGLE = 4e9  # rows x points^2 from which on single precision is worth while
-MOST_LOST = 5e-3  # of the left-out error, that single precision may add
+MOST_LOST = 2e-3  # of the left-out error, that single precision may add
 _MORE_LOST = 4.0  # times as much may be lost at twice the size
 
 

@@ -8,6 +8,7 @@ blank texts count as missing.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -154,6 +155,14 @@ def _of_texts(values: Values, name: str) -> Values:
     decimals = [text for text in different if text.strip().lower() not in NO_VALUE]
     if not values.declared and decimals and all(map(_DECIMAL.fullmatch, decimals)):
         return Values("number", numbers(plain, name))
+    others = [text for text in decimals if not _DECIMAL.fullmatch(text)]
+    if not values.declared and len(others) < (1 - _MOSTLY) * len(decimals) > 0.1 * _FEW_NUMBERS:
+        warnings.warn(
+            f"Column {name!r} is text, because {len(others):,} of its {len(decimals):,} different "
+            f"values are no numbers, such as {others[0]!r}. If it should be numbers, make these "
+            f"missing: pandas.to_numeric(..., errors='coerce').",
+            stacklevel=2,
+        )
     return plain
 
 

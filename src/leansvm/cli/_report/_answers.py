@@ -268,7 +268,7 @@ def short_dates(ax: Any, values: np.ndarray) -> None:
     if values.dtype.kind == "M":
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(minticks=3, maxticks=5)
+        locator = AutoDateLocator(minticks=2, maxticks=5)  # with 3 it fails for some ranges
         ax.xaxis.set_major_locator(locator)
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
@@ -366,7 +366,7 @@ def _suspicion(
 ) -> tuple[str, str, list[str], NDArray[np.bool_]]:
     """Return heading, meaning and text of what is suspicious about rows, and where it is clear."""
     if run.task == "classification":
-        meaning = "Suspicion is the probability that the label is wrong, by the model without it."
+        meaning = "Suspicion ranks rows for a second look: high if the other rows disagree."
         shares = found.suspicion
         return "suspicion", meaning, [f"{100 * share:.1f} %" for share in shares], shares > CLEAR
     size = np.abs(found.residual) * np.sqrt(1.0 - found.leverage)

@@ -86,6 +86,8 @@ def sparsity(run: TrainingRun) -> str:
     best = float(path.score.max())
     # one standard error of an accuracy; of R² simply a hundredth
     margin = np.sqrt(max(best * (1 - best), 1 / len(test)) / len(test)) if percent else 0.01
+    if percent and best <= np.unique(y[test], return_counts=True)[1].max() / len(test) + margin:
+        return ""  # no size predicts more than the most frequent class
     enough = int(path.sizes[np.argmax(path.score >= best - margin)])
     label = "accuracy" if percent else "R²"
     with html.drawing() as (fig, ax):
