@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 
-from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber, get_loss
+from leansvm.losses import Huber, Logistic, Loss, Squared, SquaredHinge, SymmetricHuber, get_loss
 from tests.loops import case
 
 LOSSES = [
@@ -446,3 +446,12 @@ def test_smoothing_path_ends_with_the_loss(loss):
     assert path[-1] is loss
     curvatures = [stage.max_curvature for stage in path]
     assert curvatures == sorted(curvatures)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loss_that_lacks_a_method_is_refused(method):
+    class Half(Loss):
+        name = "half"
+
+    with pytest.raises(NotImplementedError, match=f"Half.{method} is not written"):
+        getattr(Half(), method)(0.5)

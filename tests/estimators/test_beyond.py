@@ -33,9 +33,15 @@ def test_ordinary_rows_and_a_few_far_ones_are_quiet(walk):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(X)
-        model.predict(np.vstack([X, later[:200]]))  # 200 of 500
+        model.predict(np.vstack([X, later[:50]]))  # 50 of 350: less than 0.1 + 20 / 300
         model.predict(later[:19])  # few rows
         model.predict(X * [1.0, 100.0])  # noise: the model does not look at it
+
+
+def test_a_quarter_of_the_rows_is_enough(walk):
+    model, X, later = walk
+    with pytest.warns(UserWarning, match="25% of these rows lie outside"):
+        model.predict(np.vstack([X, later[:100]]))
 
 
 def test_the_least_value_is_not_beyond():

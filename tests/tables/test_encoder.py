@@ -2,6 +2,7 @@
 
 import datetime as dt
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -280,3 +281,14 @@ def test_times_of_day_and_durations():
     np.testing.assert_allclose(
         encoder.transform(pl.DataFrame({"at": ["07:30"], "for": [0.5]}))[0, 0], 7.5
     )
+
+
+def test_a_column_of_numbers_with_a_few_texts_is_told():
+    texts = [f"{x:.2f}" for x in np.linspace(0, 9, 60)]
+    with pytest.warns(UserWarning, match="Column 'price' is text, because 1 of its 60 different"):
+        TableEncoder().fit(pd.DataFrame({"price": [*texts[1:], "on request"]}), np.arange(60))
+    codes = pd.DataFrame({"code": [f"{i}" if i % 5 else f"{i}b" for i in range(60)]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder().fit(codes.assign(x=1.0), np.arange(60))  # every fifth is none
+        TableEncoder().fit(pd.DataFrame({"price": texts}), np.arange(60))

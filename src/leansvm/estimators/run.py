@@ -41,8 +41,9 @@ _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest e
 _OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
 _OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # rows whose left-out decision values a classifier keeps
-# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range
-_ROWS_TO_JUDGE, _SHARE_BEYOND = 20, 0.5
+# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range;
+# a model of few rows has seen little of the range, so that others may lie beyond by chance
+_ROWS_TO_JUDGE, _SHARE_BEYOND, _BY_CHANCE = 20, 0.1, 20.0
 _RARE_SHARE, _ROWS_TO_WARN = 0.1, 200  # share of a rare class; fewer rows give no warning about it
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
@@ -334,7 +335,7 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
 
 
 def warn_beyond(estimator: Any, X: Any) -> None:
-    """Warn if most rows to predict lie beyond all training rows in one feature.
+    """Warn if many rows to predict lie beyond all training rows in one feature.
 
     ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
     at, in the rows it was learned on; None: nothing was learned.
@@ -344,7 +345,7 @@ def warn_beyond(estimator: Any, X: Any) -> None:
     least, most = estimator._seen
     shares = np.mean((least > X) | (most < X), axis=0)
     feature = int(shares.argmax())
-    if shares[feature] <= _SHARE_BEYOND:
+    if shares[feature] <= min(_SHARE_BEYOND + _BY_CHANCE / estimator.fit_report_["rows"], 0.5):
         return
     names = feature_names(estimator)
     name = f"feature {feature}" if names is None else f"{names[feature]!r}"

@@ -77,8 +77,8 @@ const daysOf = (v) => {
   const isIso = /^\\d{4}-\\d\\d-\\d\\d(T\\d\\d:\\d\\d(:\\d\\d(\\.\\d+)?)?)?$/.test(written);
   const days = isIso ? Date.parse(written.length > 10 ? written + "Z" : written) / 864e5 : NaN;
   const back = days === days ? new Date(days * 864e5).toISOString() : ""; // no February 31st
-  if (back.slice(0, 10) !== written.slice(0, 10)) throw new TypeError(`${v} is no date such as 2024-01-31 or 2024-01-31T08:30`);
-  return days;
+  if (back.slice(0, 10) === written.slice(0, 10)) return days;
+  throw new TypeError(`${v} is no date such as 2024-01-31 or 2024-01-31T08:30`);
 };
 // hours since midnight of a number of hours or a text such as "08:30"
 const hoursOf = (v) => {

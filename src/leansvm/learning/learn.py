@@ -53,6 +53,7 @@ _GUARD_FOLDS = 3
 _CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _ROWS_TO_TRUST, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
+_LARGEST_SAMPLE = 8000  # rows of a table of so many features that it needs more than others
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
 # features below such a share of the largest scale may be dropped if S rises by no more than this
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
@@ -116,6 +117,8 @@ def learn_kernel(
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
         last = ON_FAST_DEVICES if fast else SECOND
+        wanted = min(_ROWS_PER_FEATURE * blocks.n_features, _LARGEST_SAMPLE)
+        last = last._replace(rows=max(last.rows, wanted))
         sample = draw_sample(
             blocks,
             last.rows,
