@@ -142,6 +142,7 @@ def test_the_unit_of_weights_goes_into_C(size, monkeypatch):
 
 def test_rows_are_drawn_by_weight(monkeypatch):
     monkeypatch.setattr(module, "SECOND", SECOND._replace(rows=200))
+    monkeypatch.setattr(module, "_LARGEST_SAMPLE", 200)
     X, y = friedman(n=600)
     other = friedman(n=600, seed=1)[0]
     y = np.where(np.arange(600) < 300, y, np.sin(2 * other[:, 0]))

@@ -286,9 +286,9 @@ def test_times_of_day_and_durations():
 def test_a_column_of_numbers_with_a_few_texts_is_told():
     texts = [f"{x:.2f}" for x in np.linspace(0, 9, 60)]
     with pytest.warns(UserWarning, match="Column 'price' is text, because 1 of its 60 different"):
-        TableEncoder().fit(pd.DataFrame({"price": [*texts[1:], "on request"]}), np.arange(60))
+        TableEncoder().fit(pd.DataFrame({"price": [*texts[1:], "on request"], "x": texts}))
     codes = pd.DataFrame({"code": [f"{i}" if i % 5 else f"{i}b" for i in range(60)]})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        TableEncoder().fit(codes.assign(x=1.0), np.arange(60))  # every fifth is none
+        TableEncoder().fit(codes.assign(x=range(60)), np.arange(60))  # every fifth is none
         TableEncoder().fit(pd.DataFrame({"price": texts}), np.arange(60))

@@ -63,7 +63,8 @@ def export(
     check_places(output_file, inputs=[model])
     loaded, metadata = _read(model)
     exported = _written(loaded, kind, dtype, store, name or _c_name(output_file.stem), metadata)
-    trial, words = _tried(loaded, exported, dtype if dtype == "float32" else store or dtype)
+    numbers = dtype if store is None or (dtype, store) == ("float32", "float64") else store
+    trial, words = _tried(loaded, exported, numbers)
     content = exported.encode() if isinstance(exported, str) else exported.SerializeToString()
     write_atomically(output_file, content)
     output.finish(

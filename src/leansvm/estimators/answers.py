@@ -53,8 +53,8 @@ class KeepsRows(KernelMachine):
         answers, seen = self.__dict__.get("_answers"), vars(self).get("n_rows_seen_")
         if seen not in (None, data.X.shape[0]):
             raise ValueError(
-                f"keep_rows got {data.X.shape[0]:,} rows, but the model was fitted on {seen:,}: "
-                f"pass the same X, y and sample_weight."
+                f"The rows are not those that the model was fitted on: keep_rows got "
+                f"{data.X.shape[0]:,}, the fit had {seen:,}. Pass the same X, y and sample_weight."
             )
         if answers is None or not answers.are_of(data):
             answers = self._answers_from(data)

@@ -38,6 +38,7 @@ from leansvm.learning.search import (
     ScaleProgress,
     Scales,
     ScaleSearch,
+    Stage,
 )
 from leansvm.learning.sparse_text import WIDE, is_text, text_kernel
 from leansvm.rows import RowBlocks, class_numbers
@@ -116,9 +117,7 @@ def learn_kernel(
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
-        last = ON_FAST_DEVICES if fast else SECOND
-        wanted = min(_ROWS_PER_FEATURE * blocks.n_features, _LARGEST_SAMPLE)
-        last = last._replace(rows=max(last.rows, wanted))
+        last = _last_stage(fast, blocks.n_features)
         sample = draw_sample(
             blocks,
             last.rows,
@@ -171,6 +170,13 @@ def learn_kernel(
         with phases("drop"):
             scales = scales if progress.stopped else _drop_idle(search, scales)
     return _learned(scales, search, report)
+
+
+def _last_stage(fast: bool, n_features: int) -> Stage:
+    """Return the search that decides: on more rows where there are many features."""
+    stage = ON_FAST_DEVICES if fast else SECOND
+    wanted = min(_ROWS_PER_FEATURE * n_features, _LARGEST_SAMPLE)
+    return stage._replace(rows=max(stage.rows, wanted))
 
 
 def _is_line(search: ScaleSearch, kernels: Sequence[str]) -> bool:

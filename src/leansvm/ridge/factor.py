@@ -232,4 +232,4 @@ def model_at(equations: NormalEquations, C: float) -> RidgeModels:
             found = Prefixes(equations, C, inverse, inverse.T @ c, 0)
     except np.linalg.LinAlgError:
         return decompose(equations, None if on_host else equations.gram).models(np.array([C]))
-    return found.models(found.sizes[-1:])
+    return found.models(np.array([len(c) - found.offset]))  # all points, or none
