@@ -32,11 +32,6 @@ def values_from(formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
     return sum(found, np.zeros(formula.outputs))
 
 
-def class_numbers(f: Array) -> NDArray[np.intp]:
-    """Return the class of every row: the larger of two, by the sign of f, or the largest."""
-    return np.asarray(f[:, 0] > 0, np.intp) if f.shape[1] == 1 else f.argmax(axis=1)
-
-
 def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
     """Return one array for every input value: numbers, or objects where it is a text."""
     texts, table = formula.texts, open_table(X)

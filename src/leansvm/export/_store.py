@@ -19,7 +19,6 @@ from scipy.linalg import cholesky, solve_triangular
 
 from leansvm.export._checks import check_numbers
 from leansvm.export._evaluate import (
-    class_numbers,
     functions_of,
     input_values,
     machine_columns,
@@ -29,7 +28,7 @@ from leansvm.export._evaluate import (
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
-from leansvm.rows import available_memory, format_bytes
+from leansvm.rows import available_memory, class_numbers, format_bytes
 
 STORES = ("float64", "float32", "float16", "int8")  # largest first
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "int16": 2, "int8": 1}

@@ -110,6 +110,7 @@ def solve_sums(
             raise ValueError(_NO_ROOM.format(equations.count))
     best = 0 if curve is None else first_of_the_best(curve)
     C, left_out = float(candidates[best]), None
+    # at one C by triangular solves, which lose fewer digits than the inverse in the models
     theta = models.theta(best) if several else theta_at(equations, C)
     if criterion.left_out:
         if not (by_loo and kept):
