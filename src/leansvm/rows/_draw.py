@@ -50,6 +50,7 @@ class RowOrder(NamedTuple):
 
     rows: Rows
     weight: Array  # sample weights: without those of the classes, which are costs of errors
+    ends: tuple[Array, Array] | None  # least and largest value of every feature; by values alone
 
 
 def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
@@ -61,10 +62,11 @@ def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
     by_values = by_values or blocks.by_values
     blocks.orders = {} if blocks.orders is None else blocks.orders
     if by_values not in blocks.orders:
-        order, weight = np.arange(blocks.n_rows), None
+        order, weight, ends = np.arange(blocks.n_rows), None, None
         if by_values:
             ranges = blocks.fold(_joined_ranges, _ranges_of_block, blocks.class_weight)
             line = _line(ranges, blocks.n_features)
+            ends = ranges[1][: blocks.n_features], ranges[2][: blocks.n_features]
             t, weight = blocks.collect(_values_of_block, line, blocks.class_weight)
             order = np.argsort(t, kind="stable")
         elif blocks.class_weight is not None:
@@ -72,7 +74,7 @@ def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
         elif blocks.weighted:
             (weight,) = blocks.collect(_weights_of_block)
         weight = np.ones(len(order)) if weight is None else weight[order]
-        blocks.orders[by_values] = RowOrder(order[weight > 0], weight[weight > 0])
+        blocks.orders[by_values] = RowOrder(order[weight > 0], weight[weight > 0], ends)
     return blocks.orders[by_values]
 
 
