@@ -2,7 +2,8 @@
 
 COVTYPE, class 2 against the rest, float32 rows on the device, gamma = 8, C = 10, random points:
 seconds by phase and test accuracy for 1,000 to 16,000 points, without probabilities and, for the
-largest basis, with them, after a small fit that starts the device up. On some rows the same fits are compared with those of NumPy arrays in float64.
+largest basis, with them, after a small fit that starts the device up. On some rows the same fits
+are compared with those of NumPy arrays in float64.
 ADULT and IJCNN, gamma as in zhou2016's Table I and C by leave-one-out on training rows: the exact
 machine beside bases of 500 to 2,000 points, and the squared-hinge machine. Needs LEANSVM_DATA.
 """
