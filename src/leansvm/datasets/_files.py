@@ -146,7 +146,8 @@ def load(
     Raises
     ------
     DatasetNotFoundError
-        A known set that is not here; the message says where was looked and how to get it.
+        A known data set is not on this machine; the message says which folders were searched and
+        how to get it.
     ValueError
         An unknown name, or a file that is damaged.
 

@@ -106,7 +106,7 @@ class LabelledData:
             The same set, scaled.
         """
         if issparse(self.X_train):
-            raise ValueError(f"{self.name} is sparse: scaling to an interval would fill it")
+            raise ValueError(f"{self.name} is sparse: scaling to an interval would make it dense")
         smallest, largest = self.X_train.min(axis=0), self.X_train.max(axis=0)
         span = np.where(largest > smallest, largest - smallest, 1.0)
 

@@ -50,12 +50,12 @@ class MissingToolError(RuntimeError):
 
 @dataclass(frozen=True)
 class Check:
-    """What came out of trying an exported model.
+    """Result of testing an exported model.
 
     Attributes
     ----------
     engine : str
-        What ran it.
+        The program that ran it.
     rows : int
         Number of rows: the model's points, and random ones around them.
     difference : float

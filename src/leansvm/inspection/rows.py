@@ -54,12 +54,12 @@ class RowInspection:
     novelty: Array
 
     def most_suspicious(self, count: int = 10) -> NDArray[np.intp]:
-        """Return the numbers of the most suspicious rows, the first most.
+        """Return the numbers of the most suspicious rows, the most suspicious first.
 
         Parameters
         ----------
         count : int, default=10
-            Rows at most.
+            Largest number of rows.
 
         Returns
         -------
@@ -82,7 +82,7 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     Returns
     -------
     RowInspection
-        One entry a row.
+        One entry per row.
 
     Examples
     --------
