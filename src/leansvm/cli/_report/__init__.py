@@ -71,7 +71,7 @@ def _facts(run: TrainingRun) -> str:
         ("rows", f"{rows:,}"),
         ("columns", f"{columns:,}"),
         ("support vectors", f"{support_size(run.model):,}"),
-        ("time to fit", _seconds(run.seconds["fit"])),
+        ("fit time", _seconds(run.seconds["fit"])),
     ]
     return (html.facts(scores) if scores else "") + html.facts(sizes)
 

@@ -88,7 +88,10 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     groups = equal_groups(middle, min(5, max(1, len(middle) // FEWEST_ROWS)))
     figures = [
         html.figure(
-            picture, "Intervals", f"{len(some):,} rows, each predicted without it; orange: outside."
+            picture,
+            "Intervals",
+            f"{len(some):,} rows, each predicted by the model without it; orange: targets outside "
+            f"their interval.",
         ),
         _coverage(groups, middle, inside, high - low),
     ]
@@ -128,7 +131,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     sets = run.model.predict_set(rows_of(X, some), ALPHA)
     sizes = sets.sum(axis=1)
     counts = np.bincount(sizes, minlength=2)
-    names = {0: "none: no class is clear", 1: "one", 2: "two", 3: "three"}
+    names = {0: "none: fits no class well", 1: "one", 2: "two", 3: "three"}
     rows = [
         [names.get(size, str(size)), f"{count:,}", f"{100 * count / len(sizes):.1f} %"]
         for size, count in enumerate(counts)
@@ -378,6 +381,8 @@ def _suspicion(
 
 def _value(X: Any, row: int, column: int) -> str:
     value = X.iloc[row, column] if hasattr(X, "iloc") else X[row, column]
+    if hasattr(X, "iloc") and X.iloc[[row], [column]].isna().to_numpy().item():
+        return "missing"
     if hasattr(value, "strftime"):
         return str(value).removesuffix(" 00:00:00").removesuffix(":00")
     return _short(float(value)) if isinstance(value, np.floating) else str(value)
