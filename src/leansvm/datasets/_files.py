@@ -79,7 +79,7 @@ def search_folders(data_home: str | os.PathLike[str] | None = None) -> list[Path
 
 
 def find(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the file of a data set, or None where it is not on this machine.
+    """Return the file of a data set, or None if it is not on this machine.
 
     Parameters
     ----------

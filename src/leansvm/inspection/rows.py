@@ -152,7 +152,7 @@ def novelty(model: Any, X: Any) -> Array:
 def _asked(model: Any, *rows: Any) -> Answers:
     if not isinstance(model, KeepsRows):
         raise TypeError(
-            f"{type(model).__name__} has no closed form for models without a row: use SparseLSSVC, "
+            f"{type(model).__name__} has no formula for the model without a row: use SparseLSSVC, "
             f"SparseLSSVR, LSSVC or LSSVR (of a pipeline, pass the last step and its input)."
         )
     check_is_fitted(model)

@@ -79,7 +79,7 @@ class FeatureScalesDisplay:
             Largest number of features; those with the largest scales are drawn.
         feature_names : sequence of str, default=None
             Names of all features; default: those of the fit or of the steps before the model, or
-            x0, x1, ... where these have none.
+            x0, x1, ... if there are none.
         ax : matplotlib Axes, default=None
             Where to draw; default: a new figure.
         **kwargs : dict
