@@ -22,7 +22,7 @@ help: ## show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.ready-demo ## train beside scikit-learn's models, print a table, write demo.html
+demo: $(VENV)/.ready-demo ## compare leansvm with scikit-learn's models, print a table, write demo.html
 	@$(BIN)/python examples/demo.py --output demo.html
 
 # two processes, each with one thread: tests of threads ask for theirs

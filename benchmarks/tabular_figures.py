@@ -38,7 +38,7 @@ def markdown(cells: Cells) -> str:
          f"{p.worst:+.2f} ({p.worst_set})"]
         for p in peers if p is not None
     ]  # fmt: skip
-    header = ["against", "at least as good", "median difference", "mean", "worst set"]
+    header = ["against", "at least as good", "median difference", "mean", "worst table"]
     return (
         f"{table(header, rows)}\n"
         f"![average ranks of the models, with the critical difference]({PICTURE})\n\n"
@@ -59,7 +59,7 @@ def _sets(cells: Cells) -> str:
         shown = ["–" if value is None else _score(value, best) for value in found]
         ours = [f"{points[name]:,.0f}", f"{fit[name]:.1f}", f"{1000 * predict[name]:.0f}"]
         rows.append([name, *shown, *ours, f"{size[name] / 1000:,.0f}"])
-    header = ["set", *models, "our points", "fit [s]", "predict [ms]", "pickled [kB]"]
+    header = ["table", *models, "points", "fit [s]", "predict [ms]", "pickled [kB]"]
     return table(header, rows)
 
 

@@ -1,4 +1,4 @@
-"""Train leansvm's default models beside scikit-learn's; print a table and write one HTML page.
+"""Compare leansvm's default models with scikit-learn's; print a table and write one HTML page.
 
 The seven data sets come with scikit-learn and leansvm. Each was chosen for what it can show, before
 any model was fitted; on one of them trees should win. All models have default parameters. The first
@@ -272,9 +272,9 @@ def timing_note(compilation: float) -> str:
     return (
         "Higher scores are better; lower times and sizes are better. All models have default "
         "parameters. SVC and SVR get standardised features (SVR also a standardised target), the "
-        "others raw features. Of customers, leansvm gets the raw data frame, SVC imputed and "
-        "one-hot encoded columns, and HistGradientBoosting categories instead of text. The size is "
-        "that of a pickle; for leansvm it is the pickle of a "
+        "others raw features. On customers, leansvm gets the raw data frame, SVC gets imputed and "
+        "one-hot encoded columns, and HistGradientBoosting gets categories instead of text. The "
+        "size is that of a pickle; for leansvm it is the pickle of a "
         "Predictor, which has all that prediction needs. The data sets were chosen before any "
         "model was fitted. Each model was fitted once on one split, so differences of one percent "
         "mean little. Compilation by a first small fit is not included in the fit times "

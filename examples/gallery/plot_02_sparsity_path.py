@@ -2,8 +2,9 @@
 Accuracy against the number of basis points
 ===========================================
 
-One fit gives the errors for every number of basis points, almost without extra time: by generalised
-cross-validation and by leave-one-out. So you can choose the number by looking at the curve.
+One fit gives the errors for every number of basis points, almost without extra time: the
+generalised cross-validation score and the leave-one-out error. So you can choose the number by
+looking at the curve.
 """
 
 import matplotlib.pyplot as plt

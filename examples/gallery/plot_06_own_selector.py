@@ -3,7 +3,8 @@ Add your own basis selector
 ===========================
 
 A selector chooses rows in order and never sees the model. It uses ``blocks.map``, so it runs
-wherever the rows are: in memory, on disk or on a cluster. This one always takes the farthest row.
+wherever the rows are: in memory, on disk or on a cluster. This selector always chooses the row that
+is farthest from the rows chosen before.
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ def _nearer(block, kernel, points):
 class FarthestFirst(BasisSelector):
     """Always the row that is farthest from those chosen, in the kernel's space (Gonzalez 1985)."""
 
-    nested = True  # the first k rows are the choice of k rows
+    nested = True  # the first k rows of a choice are what it chooses for n_basis=k
 
     def select(self, blocks, kernel, n_basis, *, random_state=None, fit=None, on_step=None):
         rows = [int(check_random_state(random_state).randint(blocks.n_rows))]

@@ -2,10 +2,10 @@
 Will it work at the next hospital, and would more rows help?
 ============================================================
 
-Six hospitals measure the same quantities, each with its own offset. Folds of rows say how good the
-model is for further patients of these six. Leaving out one hospital at a time says how good it
-will be at a seventh. Both errors, and the learning curve, come from sums over the rows, for every
-C at once. Nothing is refitted.
+Six hospitals measure the same quantities, each with its own offset. Cross-validation on random
+folds shows how good the model is for new patients of these six. Leaving out one hospital at a time
+shows how good it will be at a seventh hospital. Both errors, and the learning curve, come from sums
+over the rows, for every C at once. No model is fitted again.
 """
 
 import matplotlib.pyplot as plt
@@ -31,7 +31,7 @@ print(f"error at a new hospital: {groups.mean.min() ** 0.5:.2f}")
 
 # %%
 # The error at a left-out hospital is larger than that on left-out rows, and it differs between
-# hospitals. With ``C=KFoldSums(None, groups=names)`` a fit takes the C that is best for a new
+# hospitals. With ``C=KFoldSums(None, groups=names)`` a fit chooses the C that is best for a new
 # hospital. The learning curve is flat at its end: more patients of these six would not help.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")

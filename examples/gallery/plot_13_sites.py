@@ -1,9 +1,9 @@
 """
-One model of four sites, and a model that forgets rows
-======================================================
+One model for four sites, and a model that forgets rows
+=======================================================
 
 Four sites may not share their rows. They agree on basis points and gamma, chosen on public rows,
-and each sends one small object: its sums. Adding the sums gives the model of all rows. Later one
+and each sends one small object: its sums. The added sums give the model of all rows. Later one
 site withdraws its rows, and its sums are subtracted.
 """
 

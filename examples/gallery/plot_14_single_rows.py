@@ -49,8 +49,8 @@ for n_basis in sizes:
     n_bytes.append(path.stat().st_size)
 
 # %%
-# `predict` spends most of its time on validation. The file has 8 bytes for every number of the
-# points.
+# `predict` spends most of its time on validation. The file stores each number of a point in 8
+# bytes.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 left.loglog(sizes, checked, "o-", label="model.predict")

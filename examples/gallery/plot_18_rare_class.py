@@ -2,8 +2,8 @@
 One row in fifty
 ================
 
-If one row in fifty belongs to a class, the model rarely predicts this class: at the usual
-threshold nearly all decisions are for the other class. The leave-one-out values of the fit give a
+If one row in fifty belongs to a class, the model rarely predicts this class: with the usual
+threshold it nearly always predicts the other class. The leave-one-out values of the fit give a
 better threshold, calibrated probabilities and sets that also cover the rare class, without another
 fit.
 """

@@ -52,7 +52,7 @@ def page(folder):
     "text",
     [
         "accuracy (without a model 33.3 %)",
-        "A model that had not seen the row predicted it: 5-fold cross-validation",
+        "Each row was predicted by a model that had not seen it: 5-fold cross-validation",
         "What to try next",
         "loss of accuracy",
         "Confusion matrix",
@@ -113,7 +113,7 @@ def learned(tmp_path_factory):
 
 def test_learned_scales_are_drawn_and_put_in_words(learned):
     _, page = learned
-    assert "How finely does it" in page and "how finely the model resolves the feature" in page
+    assert "How quickly does it" in page and "how quickly the kernel changes" in page
     assert ">20 of 25 features<" in page
     assert "does not use 23 of 25 features: x2, x3" in page
     assert "The fit chose C and gamma by itself" in page
@@ -199,7 +199,7 @@ def test_a_model_without_learned_scales_has_no_section_on_them(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X, y=y)
     page = train(tmp_path, "-e", "lssvm", "-s", "gamma=0.1", "--cv", "0")
-    assert "How finely does it" not in page
+    assert "How quickly does it" not in page
     assert "Which columns matter" in page and "Permutation importance" in page
     assert page.index(">x2<") < page.index(">x0<")  # the petals before the sepals
 
@@ -444,7 +444,7 @@ def test_a_regression_shows_errors_in_units_beside_the_mean(run):
     assert "errors against predictions" in page and "growth of mean absolute error" in page
     assert "Coverage of the intervals, by prediction" in text
     assert "mean absolute error" in printed and "without a model" in printed
-    assert "Column 'leak' alone almost equals the target (rank correlation 1.000)" in text
+    assert "Column 'leak' alone almost determines the target (rank correlation 1.000)" in text
     assert "Drop 'leak' unless you know it before the prediction: --drop leak" in text
     assert "20 rows are copies of earlier rows" in text
     assert "Columns 'x' and 'twin' hold the same information" in text

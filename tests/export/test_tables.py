@@ -153,3 +153,13 @@ def test_arrays_with_gaps_behind_a_scaler(write):
     X[::7, 1] = np.nan
     model = make_pipeline(StandardScaler(), LSSVC()).fit(X, y)
     assert check(model, write(model)).difference < 1e-6
+
+
+def test_the_rows_of_a_check_bring_no_warning_about_their_range(recwarn):
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(1000, 2)) ** 2  # rows near the points reach below 0
+    model = SparseLSSVR(1.0, "rbf", n_basis=50, random_state=0).fit(X, np.sin(X).sum(axis=1))
+    graph = to_onnx(model, dtype="float64")
+    recwarn.clear()
+    assert check(model, graph).difference < 1e-12
+    assert not recwarn.list

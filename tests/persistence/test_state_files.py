@@ -169,7 +169,7 @@ def test_damaged_files_are_refused(path):
 def test_packed_bombs_are_refused(path):
     parts = parts_of(path) | {"L.npy": as_npy(np.zeros((3000, 3000)))}
     rewritten(path, parts, zipfile.ZIP_DEFLATED)
-    with pytest.raises(StateError, match="is packed, where nothing may be"):
+    with pytest.raises(StateError, match="is compressed, but no part may be"):
         FitState.load(path)
 
 

@@ -48,7 +48,7 @@ def test_the_largest_comes_first_and_is_at_the_top():
     bottom, top = display.ax_.get_ylim()
     assert bottom > top  # bar 0 is the highest
     assert display.ax_.get_xlim() == (0, 1)
-    assert "how finely" in display.ax_.get_xlabel()
+    assert "how quickly" in display.ax_.get_xlabel()
     assert display.ax_.get_ylabel() == ""
 
 

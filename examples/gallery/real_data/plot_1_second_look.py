@@ -30,7 +30,7 @@ print(f"{wrong.sum()} of {len(wrong)} cases are wrong; all are among the {needed
 
 # %%
 # On the left, the number of errors that are left after a person has looked at the least sure cases
-# (lower is better). The dashed line is a person who looks at random cases.
+# (lower is better). The dashed line is for a person who looks at random cases.
 
 share = np.arange(len(order) + 1) / len(order)
 left_over = wrong.sum() - np.concatenate([[0], found])

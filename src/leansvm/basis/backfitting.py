@@ -21,8 +21,8 @@ class Backfitting(CandidateSelector):
     Parameters
     ----------
     n_candidates : int, default=59
-        Rows that compete for a place. The best of 59 is among the best 5 % with probability 0.95,
-        the best of 22 among the best 10 % with probability 0.9.
+        Number of candidates in each step. The best of 59 is among the best 5 % with probability
+        0.95, the best of 22 among the best 10 % with probability 0.9.
     tol : float, default=0.0
         Stop when the best candidate lowers the objective, divided by C, by no more than this.
     keep_pool : bool, default=True
@@ -31,12 +31,12 @@ class Backfitting(CandidateSelector):
         of about four times as many rows. False draws all candidates anew for every point, as the
         paper's Algorithm 2 does; that is several times slower.
     random_state : int, RandomState instance or None, default=None
-        Order in which rows become candidates; None: the estimator's.
+        Seed for the order of the candidates; None uses that of the estimator.
 
     Notes
     -----
-    Rows of zero weight and rows that the basis already contains, to rounding, are never chosen.
-    The ``report`` of the selection has the objective after each step (``"objective"``), the
+    Rows of zero weight, and rows that the basis already represents up to rounding, are never
+    chosen. The ``report`` of the selection has the objective after each step (``"objective"``), the
     predicted decrease of each step divided by C (``"gain"``) and why it ended (``"stop"``:
     "n_basis", "tol", "rank" or "callback").
 

@@ -300,7 +300,7 @@ def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
         count = max(1, int(np.ceil(float(n_basis) * n_rows)))
     if count > n_rows:
         warnings.warn(
-            f"n_basis={n_basis} is more than the {n_rows} rows there are; using all rows.",
+            f"n_basis={n_basis} is more than the {n_rows} rows of the data; all rows are used.",
             UserWarning,
             stacklevel=4,
         )

@@ -34,16 +34,16 @@ _DRAWS = 16  # batches drawn and taken at once: both may go over all rows
 class RenyiEntropy(BasisSelector):
     """Spread the basis over the data: exchange rows while the quadratic Renyi entropy grows.
 
-    Starts from a random basis. Only drawing depends on the number of rows; a trial costs about
-    two kernel rows of the size of the basis. Rows are drawn with probability
-    proportional to their weight. The result is put in the order of pivoted Cholesky, without
-    points that the others determine.
+    Starts from a random basis. Only drawing depends on the number of rows; a trial costs about two
+    kernel rows of the size of the basis. Rows are drawn with probability proportional to their
+    weight. The result is put in the order of pivoted Cholesky, without points that are numerically
+    dependent on others.
 
     Parameters
     ----------
     n_trials : int or None, default=None
-        Most exchanges to try; None for as many as there are rows. The search also ends after
-        5 * n_basis rejections in a row.
+        Largest number of exchanges to try; None means the number of rows. The search also ends
+        after 5 * n_basis rejections in a row.
     bandwidth : {"model", "density"}, default="model"
         Kernel of the entropy: that of the model, or a Gaussian one with the bandwidth of a
         density estimate, std * m^(-1 / (d + 4)) for m rows and d features.

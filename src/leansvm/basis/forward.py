@@ -51,15 +51,16 @@ class ForwardSelection(CandidateSelector):
         Keep the better two thirds of the candidates, with their kernel columns, for the next
         step. False draws all of them anew, as the authors do; that is slower.
     random_state : int, RandomState instance or None, default=None
-        Order in which rows become candidates; None: the estimator's.
+        Seed for the order of the candidates; None uses that of the estimator.
 
     Notes
     -----
-    Losses with a smoothing path (Huber, logistic) are represented by its first member: the
-    curvature of a sharp one says little about a step of finite length. Rows of zero weight and
-    rows that the basis already contains, to rounding, are never chosen. The ``report`` of the
-    selection has the predicted decrease of each step divided by C (``"gain"``), the objective
-    after each fit of all coefficients (``"objective"``) and why it ended (``"stop"``).
+    Sharp losses (Huber, logistic) are solved in stages; the selection uses the first, smoothest
+    stage, because the curvature of a sharp loss says little about a step of finite length. Rows of
+    zero weight and rows that the basis already represents up to rounding are never chosen. The
+    ``report`` of the selection has the predicted decrease of each step divided by C (``"gain"``),
+    the objective after each fit of all coefficients (``"objective"``) and why it ended
+    (``"stop"``).
 
     References
     ----------

@@ -28,9 +28,9 @@ _ROWS_A_MEDOID = 4
 class KMedoids(BasisSelector):
     """Choose the medoids of clusters of a random sample of the rows.
 
-    Needs the package ``kmedoids`` (the extra ``medoids``). The sample is drawn with
-    probability proportional to the rows' weights. The result is put in the order of pivoted
-    Cholesky, without points that the others determine.
+    Needs the package ``kmedoids`` (the extra ``medoids``). The sample is drawn with probability
+    proportional to the rows' weights. The result is put in the order of pivoted Cholesky, without
+    points that are numerically dependent on others.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class KMedoids(BasisSelector):
     sample_size : int, default=2000
         Rows to cluster, at least four for every medoid. Needs 8 sample_size^2 bytes of memory.
     max_iter : int, default=100
-        Most passes of FasterPAM over the sample.
+        Largest number of passes of FasterPAM over the sample.
     random_state : int, RandomState instance or None, default=None
         Seed; None takes that of the estimator.
 

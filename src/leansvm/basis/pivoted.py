@@ -24,13 +24,13 @@ class PivotedCholesky(BasisSelector):
     Parameters
     ----------
     tol : float, default=0.0
-        Stop when the (weighted) trace of the residual is at most this part of the trace of the
+        Stop when the (weighted) trace of the residual is at most this share of the trace of the
         kernel matrix. With 0 only the number of rows or the numerical rank ends the choice.
     batch : int, default=512
-        Rows factored among themselves in a round. Changes the time, not the result.
+        Number of candidate rows in a round. It changes the time, not the result.
     theta : float, default=1.0
-        Less than 1 accepts rows while their residual is at least this part of the largest one
-        outside the batch: fewer rounds, no longer exactly greedy.
+        A value below 1 accepts a candidate if its residual is at least this share of the largest
+        residual outside the batch. This takes fewer rounds, but is no longer exactly greedy.
 
     Attributes
     ----------

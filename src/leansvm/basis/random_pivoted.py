@@ -37,10 +37,10 @@ class RandomPivotedCholesky(BasisSelector):
     Parameters
     ----------
     accelerated : bool, default=True
-        Draw many rows in a round and reject some: the same law as one by one, several times
-        faster.
+        Draw many rows in a round and reject some: the distribution is the same as one by one, and
+        it is several times faster.
     tol : float, default=0.0
-        Stop when the (weighted) trace of the residual is at most this part of the trace of the
+        Stop when the (weighted) trace of the residual is at most this share of the trace of the
         kernel matrix. With 0 only the number of rows or the numerical rank ends the choice.
     random_state : int, RandomState instance or None, default=None
         Seed; None takes that of the estimator.

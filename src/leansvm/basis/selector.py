@@ -113,11 +113,12 @@ class BasisSelector(Documented):
         Parameters
         ----------
         blocks : RowBlocks
-            The rows, with targets and weights where the selector uses them.
+            The rows, with targets and weights if the selector uses them.
         kernel : Kernel
             Kernel of the model.
         n_basis : int
-            Most rows to choose; fewer when the kernel matrix has a lower rank.
+            Largest number of rows to choose; fewer are chosen if the kernel matrix has a lower
+            rank.
         random_state : int, RandomState instance or None
             Used unless the selector has a ``random_state`` of its own.
         fit : Fit, optional
@@ -162,8 +163,8 @@ class RandomBasis(BasisSelector):
     Parameters
     ----------
     stratify : bool, default=False
-        Choose from every class in proportion to its weight, at every prefix. Classes are the
-        distinct rows of the targets.
+        Keep the classes in proportion to their weights, also among the first k rows for every k.
+        Classes are the distinct rows of the targets.
     random_state : int, RandomState instance or None, default=None
         Seed; None takes that of the estimator.
 
@@ -174,7 +175,7 @@ class RandomBasis(BasisSelector):
 
     See Also
     --------
-    leansvm.basis.RandomPivotedCholesky : Random rows that avoid what the basis has already.
+    leansvm.basis.RandomPivotedCholesky : Random rows, preferably unlike those chosen before.
 
     Examples
     --------

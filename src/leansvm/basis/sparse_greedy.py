@@ -31,10 +31,10 @@ _LEAST_DECREASE = 1e-4
 
 
 class SparseGreedy(CandidateSelector):
-    """Basis rows that approximate the kernel matrix best, one at a time, of random candidates.
+    """Choose, one at a time, the candidate that improves the approximate kernel matrix most.
 
     Each step looks at ``n_candidates`` random rows and takes the one that lowers the (weighted)
-    trace of what the basis misses of the kernel matrix most. Targets play no part.
+    trace of the error of the approximate kernel matrix most. Targets are not used.
 
     Parameters
     ----------
@@ -44,13 +44,13 @@ class SparseGreedy(CandidateSelector):
         Keep the better two thirds of the candidates for the next step. False draws all of them
         anew, as published; that is slower.
     random_state : int, RandomState instance or None, default=None
-        Order in which rows become candidates; None: the estimator's.
+        Seed for the order of the candidates; None uses that of the estimator.
 
     Notes
     -----
-    Rows of zero weight and rows that the basis already contains, to rounding, are never chosen.
-    The ``report`` of the selection has the trace after each step (``"trace"``), what each step
-    lowered it by (``"gain"``) and why it ended (``"stop"``: "n_basis", "rank" or "callback").
+    Rows of zero weight, and rows that the basis already represents up to rounding, are never
+    chosen. The ``report`` of the selection has the trace after each step (``"trace"``), what each
+    step lowered it by (``"gain"``) and why it ended (``"stop"``: "n_basis", "rank" or "callback").
 
     References
     ----------

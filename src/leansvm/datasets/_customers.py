@@ -15,7 +15,7 @@ from leansvm._extras import needs
 def make_customers(
     n_samples: int = 1200, *, random_state: int | np.random.Generator | None = None
 ) -> Any:
-    """Return a data frame of made customers, some of whom leave.
+    """Return a data frame of simulated customers, some of whom leave.
 
     New customers leave more often, and so do those who call the support often, who are young or
     old, and who pay much in the plan "basic"; in the other plans the fee hardly matters. The

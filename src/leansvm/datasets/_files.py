@@ -79,7 +79,7 @@ def search_folders(data_home: str | os.PathLike[str] | None = None) -> list[Path
 
 
 def find(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the file of a data set, or None where it is not on this machine.
+    """Return the file of a data set, or None if it is not on this machine.
 
     Parameters
     ----------
@@ -146,7 +146,8 @@ def load(
     Raises
     ------
     DatasetNotFoundError
-        A known set that is not here; the message says where was looked and how to get it.
+        A known data set is not on this machine; the message says which folders were searched and
+        how to get it.
     ValueError
         An unknown name, or a file that is damaged.
 

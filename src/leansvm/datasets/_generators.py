@@ -97,8 +97,8 @@ def checkerboard_blocks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield a checkerboard in blocks of rows, so that it never lies in memory as a whole.
 
-    The default is zhou2016's Checkerboard3M: 2000² = 4,000,000 points of [0, 1]², 3,000,000 of
-    which, drawn at random, train.
+    The default is zhou2016's Checkerboard3M: 2000² = 4,000,000 points of [0, 1]², of which
+    3,000,000 random points are the training rows.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def checkerboard_blocks(
     extent : float, default=1.0
         The points cover [0, extent]²; None: the integers 0 to n_side - 1.
     train_size : float, default=0.75
-        Share of the points that trains.
+        Share of the points in the part "train".
     block_size : int, default=65536
         Rows per block; the last may have fewer.
     random_state : int, RandomState or None, default=0

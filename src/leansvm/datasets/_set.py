@@ -11,14 +11,14 @@ from scipy.sparse import issparse
 
 @dataclass(frozen=True)
 class LabelledData:
-    """A data set with its own split, where it has one.
+    """A data set, with its own split if it has one.
 
     Parameters
     ----------
     name : str
         Its name in the catalogue.
     X_train, y_train : {ndarray, CSR array}, ndarray
-        Rows and labels for training; all rows where there is no split.
+        Rows and labels for training; all rows if there is no split.
     X_test, y_test : {ndarray, CSR array} or None, ndarray or None
         Rows and labels for testing.
     splits : tuple of two integer arrays or None
@@ -106,7 +106,7 @@ class LabelledData:
             The same set, scaled.
         """
         if issparse(self.X_train):
-            raise ValueError(f"{self.name} is sparse: scaling to an interval would fill it")
+            raise ValueError(f"{self.name} is sparse: scaling to an interval would make it dense")
         smallest, largest = self.X_train.min(axis=0), self.X_train.max(axis=0)
         span = np.where(largest > smallest, largest - smallest, 1.0)
 

@@ -278,7 +278,7 @@ def download(
     data_home : path-like, default=None
         Folder to store it in; None: the per-user cache.
     mirror : str, default=None
-        Take the source's files from this address instead: ``<mirror>/<file name>``.
+        Download the files from this address instead: ``<mirror>/<file name>``.
     verify : bool, default=True
         Refuse rows that are not those the papers' tables were computed with.
     progress : callable, default=None
@@ -309,7 +309,7 @@ def download(
         shutil.rmtree(folder)
         raise DownloadError(
             f"{name}: {problem}; the source may have changed. Nothing was stored; "
-            f"verify=False (--no-verify) takes it as it is"
+            f"verify=False (--no-verify) stores it without this check"
         )
     path = home / name / f"{name}.npz"
     save(data, path)

@@ -30,9 +30,9 @@ _MATRICES = 4  # as large as the basis, at a time: K_BB, its factor, the factor'
 class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachine):
     """Map rows to features whose inner products are the kernel on a small basis.
 
-    Like `sklearn.kernel_approximation.Nystroem` with any way to choose the basis: inner products
-    of the features are the kernel's Nystrom approximation K_MB K_BB^-1 K_BM. A linear model on
-    them is a kernel machine on the basis.
+    Like `sklearn.kernel_approximation.Nystroem`, but with any way to choose the basis points. Inner
+    products of the features are the kernel's Nystrom approximation K_MB K_BB^-1 K_BM. A linear
+    model on them is a kernel machine on the basis.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
     Attributes
     ----------
     support_ : ndarray of shape (n_components,)
-        Rows chosen, -1 where points were given.
+        Row numbers of the basis points; -1 for points that you gave.
     support_vectors_ : ndarray or CSR matrix of shape (n_components, n_features)
         Basis points.
     normalization_ : ndarray of shape (n_components, n_components)

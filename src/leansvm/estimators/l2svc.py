@@ -91,7 +91,7 @@ class L2SVC(Classifier, DualMachine):
         Leave-one-out residuals: target +-1 minus the decision value of the model without the row,
         for fixed support vectors. Only with ``C="loo"``.
     n_iter_ : int
-        Linear solves, the most of any class.
+        Number of linear solves, the largest over all classes.
 
     See Also
     --------
@@ -177,11 +177,12 @@ class L2SVC(Classifier, DualMachine):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
         """Add rows and update the support vectors; the result equals `fit` on all rows.
 
-        It needs one C, and does not exist for class_weight="balanced", kernel="precomputed",
-        solver="newton" and solver="smo". ``gamma`` comes from the first batch. Rows without error
-        may become support vectors later, so all rows are kept, with kernel rows and factors (within
-        ``cache_size``). `fit` keeps none: after it, partial_fit starts again, with a warning.
-        A call that raises an error leaves the rows as they were before it.
+        It needs a number as C, and does not work with class_weight="balanced",
+        kernel="precomputed", solver="newton" and solver="smo". ``gamma`` comes from the first
+        batch. Rows without error may become support vectors later, so all rows are kept, with
+        kernel rows and factors (within ``cache_size``). `fit` keeps no rows: after `fit`,
+        partial_fit starts again, with a warning. A call that raises an error leaves the rows as
+        they were before it.
 
         Parameters
         ----------
@@ -190,7 +191,7 @@ class L2SVC(Classifier, DualMachine):
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
-            All labels there will be; needed in the first call unless the batch holds them all.
+            All labels that will occur; needed in the first call unless the batch has all of them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 

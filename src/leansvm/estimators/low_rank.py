@@ -66,14 +66,15 @@ class LowRankMachine(ReadableModel, Machine):
     Parameters
     ----------
     C : float, array-like, "gcv" or "loo"
-        Regularisation: weight of the squared errors. The best of several candidates is taken for
-        the functions at the start, and again for the learned ones. A list and "gcv" are scored by
-        generalised cross-validation, "loo" by the exact leave-one-out squared error with the
-        functions kept. The strings try ``numpy.logspace(-6, 7, 50)``.
+        Regularisation: weight of the squared errors; a larger C means less regularisation. Of
+        several values, the best one is chosen for the functions at the start, and again for the
+        learned functions: by generalised cross-validation for a list and "gcv", and by the exact
+        leave-one-out squared error with fixed functions for "loo". The strings try
+        ``numpy.logspace(-6, 7, 50)``.
     n_basis : int, float in (0, 1) or "auto"
         Number of functions, or their share of the rows. "auto" starts with five, or one for each
-        class, and doubles while that lowers the error on other rows by a twentieth; at most 40, or
-        four for each class.
+        class, and doubles the number as long as that lowers the error on left-out rows by 5 %, up
+        to 40, or four for each class.
     function : {"robust-rbf", "simplex", "rbf"} or BasisFunction
         exp(-sum mu |x - c|), max(0, 1 - sum mu |x - c|), exp(-sum mu (x - c)^2), or an instance
         of a class derived from `leansvm.low_rank.BasisFunction`.
@@ -83,18 +84,19 @@ class LowRankMachine(ReadableModel, Machine):
         others where the error is largest; the paper's objectives start at the medoids of all rows.
         Features should have comparable scales.
     shape_init : "auto" or float
-        Shapes mu to start from. "auto" follows the spread of the features, and takes the one of
-        four scales with the least estimated error.
+        Shapes mu to start from. "auto" follows the spread of the features, and chooses the best of
+        four multiples by its estimated error.
     n_init : int
-        Starts; those after the first begin at random rows. The best by leave-one-out error is
-        kept.
+        Number of starts; all but the first begin at random rows. The one with the smallest
+        leave-one-out error is kept.
     anchor : float
-        For ``objective="loss"``: how strongly centres (in standard deviations of the features) and
-        log shapes are held to their start, in multiples of ``C`` times the error at the start; 0
-        sets them free. It prevents functions from overfitting, which leave-one-out errors with the
-        functions kept do not show.
+        For ``objective="loss"``: weight of a quadratic penalty that keeps centres (in standard
+        deviations of the features) and log shapes near their start, in multiples of ``C`` times the
+        error at the start; 0 means no penalty. It prevents the functions from overfitting. A
+        leave-one-out error with fixed functions does not show such overfitting.
     iterate : {"best", "last"}
-        Which iterate is the model: the one of least leave-one-out squared error, or the last.
+        Which iterate is the model: the one with the smallest leave-one-out squared error, or the
+        last.
     max_iter : int
         Iterations of L-BFGS (at most), or rounds of the paper's algorithm.
     tol : float
@@ -115,8 +117,8 @@ class LowRankMachine(ReadableModel, Machine):
         Criterion at every candidate of ``C`` for the learned functions; only when there are
         several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        Target (of classes +-1) less the prediction of the model whose weights are fitted without
-        the row and its exact copies; only with ``C="loo"``.
+        Target (+-1 for classes) minus the prediction of the model whose weights are fitted without
+        the row and its exact copies. Only with ``C="loo"``.
     objective_ : float
         1/2 |coef|^2 + 1/2 A b^2 + C/2 * squared errors, summed over the outputs.
     n_iter_ : int
@@ -227,7 +229,7 @@ class LowRankMachine(ReadableModel, Machine):
 
     @available_if(_is_simplex)
     def local_linear_model(self, X: Any) -> tuple[Array, Array]:
-        """Return the linear model that a simplex model is around every row; eq. (9) of fang2019.
+        """Return the linear function that equals a simplex model around each row (fang2019, (9)).
 
         Parameters
         ----------
@@ -254,16 +256,17 @@ class LowRankMachine(ReadableModel, Machine):
 class LowRankLSSVC(Classifier, LowRankMachine):
     """Least-squares SVM on a few learned functions: a classifier that people can read.
 
-    f(x) = sum_j coef_j phi(x; center_j, shape_j) + b. The weights solve the LS-SVM of the
-    kernel sum_j phi_j(x) phi_j(z) in closed form; centres and shapes are learned. Training takes
-    n_samples * n_basis * n_features operations an iteration.
+    f(x) = sum_j coef_j phi(x; center_j, shape_j) + b. The weights solve the LS-SVM of the kernel
+    sum_j phi_j(x) phi_j(z) in closed form; centres and shapes are learned. An iteration takes
+    n_samples * n_basis * n_features operations.
 
     Parameters
     ----------
     objective : {"loss", "abs", "target", "squared"}, default="loss"
-        What the functions are learned on. "loss": the regularised squared error itself, by L-BFGS
-        with the weights projected out. The others are the paper's: sum |f(x)|, sum y f(x) and
-        sum f(x)^2, increased by normalised gradient steps with the dual variables held.
+        What the functions minimise or maximise. "loss" minimises the regularised squared error
+        itself, by L-BFGS with the weights projected out. The others are the paper's: sum |f(x)|,
+        sum y f(x) and sum f(x)^2 are increased by normalised gradient steps with fixed dual
+        variables.
     learning_rate : "auto" or float, default="auto"
         Length of the paper's steps, in the units of X and mu; "auto" is 0.15 in units of the
         features' spread and of the shapes at the start. Not used by "loss".
@@ -271,13 +274,13 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         Whether the paper's steps move all functions at once, or one after the other with the
         outputs brought up to date in between, as in the paper's Algorithm 1.
     backtracking : bool, default=False
-        Halve the paper's steps until the objective, with fixed dual variables, does not fall. A
-        step of fixed length may let it fall.
+        Halve the paper's steps until the objective, with fixed dual variables, does not fall.
+        Without this, a step may lower it.
 
     See Also
     --------
     LowRankLSSVR : The same for regression.
-    SparseLSSVC : Tens to hundreds of kernel functions at training rows.
+    SparseLSSVC : Kernel functions at training rows, usually hundreds or more.
     leansvm.plotting.LowRankDisplay : Picture of the functions over two features.
 
     References
@@ -336,7 +339,7 @@ class LowRankLSSVR(Regressor, LowRankMachine):
     See Also
     --------
     LowRankLSSVC : The same for classification.
-    SparseLSSVR : Tens to hundreds of kernel functions at training rows.
+    SparseLSSVR : Kernel functions at training rows, usually hundreds or more.
 
     Examples
     --------

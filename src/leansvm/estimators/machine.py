@@ -89,8 +89,8 @@ class Machine(CallbackSupport, Documented):
     verbose : int
         1 prints a line after every phase of the fit: its seconds and, if known, the seconds left.
     time_limit : float or None
-        Seconds after which growing the basis and learning functions stop; learning the kernel
-        stops after half of them. The fit continues with the best result so far, and a warning and
+        Seconds after which growing the basis and learning functions stop; learning the kernel stops
+        after half of this time. The fit continues with the best result so far, and a warning and
         ``fit_report_`` say so. Other phases have no limit, so a fit may take longer.
 
     Attributes

@@ -45,7 +45,7 @@ class Mergeable(KernelMachine):
         Returns
         -------
         FitState
-            States can be added and subtracted; `fit_from_state` makes a model of a state.
+            States can be added and subtracted; `fit_from_state` fits a model from a state.
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")
@@ -60,18 +60,19 @@ class Mergeable(KernelMachine):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_from_state(self, state: FitState) -> Any:
-        """Fit the model from a state: the same model as `fit` on all its rows, basis and gamma.
+        """Fit the model from a state; it equals `fit` on all its rows with its basis and gamma.
 
         Parameters
         ----------
         state : FitState
-            What `state` returned, or a sum or difference of such.
+            What `state` returned, or a sum or difference of such states.
 
         Returns
         -------
         estimator
-            Fitted. ``C`` may be a number, "gcv" or, if the state has folds, "kfold", which also
-            replaces "loo" and scores lists. Parameters that contradict the state are refused.
+            Fitted. ``C`` may be a number, "gcv" or, if the state has folds, "kfold"; "loo" and
+            lists are then also compared by the folds. Parameters that contradict the state are
+            refused.
         """
         self._refuse_target()
         with running(self) as run:

@@ -135,7 +135,7 @@ def _read_source(
     elif not source.n_targets:
         raise ValueError(
             f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
-            f"y is None: pass y beside a Dask collection, name it in open_dataset(..., target=...)."
+            f"y is None: pass y, or name its column in open_dataset(..., target=...)."
         )
     else:
         estimator.__dict__.pop("feature_names_in_", None)

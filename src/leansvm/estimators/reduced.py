@@ -61,9 +61,9 @@ class ReducedMachine(BasisMachine):
         Total number of Newton steps, the largest over all outputs.
     fit_report_ : dict
         Objective, relative duality gap and gradient, seconds by phase, bytes, and for every output
-        the history of its iterations: objective, relative gradient, curved rows, step length,
-        and how the Hessian came about. With ``n_basis="auto"``, "sizes": those compared and
-        their left-out loss.
+        the history of its iterations: objective, relative gradient, curved rows, step length, and
+        how the Hessian was computed. With ``n_basis="auto"``, "sizes" has the sizes that were
+        compared and their left-out loss.
     """
 
     _candidates = CANDIDATES
@@ -157,9 +157,10 @@ class ReducedSVC(Classifier, ReducedMachine):
     ----------
     C : "loo", float or list of float, default="loo"
         Regularisation: weight of the losses; a larger C means less regularisation. "loo" compares
-        values in steps of half a decade, a list its values. The logistic loss chooses the value
-        with the smallest log-loss of left-out rows, other losses the one that misclassifies the
-        fewest of them. Values are compared on a part of the basis points.
+        values in steps of a factor of sqrt(10); a list gives the values to compare. With the
+        logistic loss, the value with the smallest log-loss of left-out rows is chosen; with other
+        losses, the one that misclassifies the fewest of them. Values are compared on a part of the
+        basis points.
     loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
         "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
@@ -181,7 +182,7 @@ class ReducedSVC(Classifier, ReducedMachine):
 
     See Also
     --------
-    SparseLSSVC : The squared loss in closed form, with choice of C.
+    SparseLSSVC : The squared loss, solved in closed form.
     leansvm.model_selection.c_path : Models along a path of C.
 
     References
@@ -253,8 +254,8 @@ class ReducedSVR(Regressor, ReducedMachine):
     ----------
     C : "loo", float or list of float, default="loo"
         Regularisation: weight of the losses; a larger C means less regularisation. "loo" compares
-        values in steps of half a decade, a list its values; the one with the smallest loss of
-        left-out rows is chosen.
+        values in steps of a factor of sqrt(10); a list gives the values to compare. The value with
+        the smallest loss of left-out rows is chosen.
     loss : {"huber", "squared"} or Loss, default="huber"
         Loss of the residual u = y - f(x): u^2 / 2, for "huber" only up to |u| = ``delta`` and
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.
@@ -269,7 +270,7 @@ class ReducedSVR(Regressor, ReducedMachine):
     See Also
     --------
     ReducedSVC : The same for classification.
-    SparseLSSVR : The squared loss in closed form, with choice of C.
+    SparseLSSVR : The squared loss, solved in closed form.
 
     Examples
     --------

@@ -48,8 +48,8 @@ class SparseMachine(BasisMachine, Mergeable):
         this choice. Up to 2,000 rows, it also tries all rows as basis points.
     warm_start : bool
         Whether `fit` keeps the basis points of the previous fit and chooses only the missing ones
-        up to ``n_basis``. ``support_`` is -1 for kept points that are not at the same place in the
-        new rows.
+        up to ``n_basis``. ``support_`` is -1 for a kept point if the new row with its number is
+        another row.
     keep_state : bool or None
         Whether pickles and model files contain what `partial_fit`, `state` and intervals need, in
         addition to what prediction needs: 16 n_basis^2 bytes or more. None means: only if the
@@ -134,7 +134,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     The default estimator for classification. The model is a sum of kernel functions at a few
     training rows, the basis points; all rows count in the loss. By default, a fit learns the kernel
     with a scale for every feature, and chooses ``C`` and the number of basis points by
-    leave-one-out. The whole kernel matrix is stored only where nearly all rows become points.
+    leave-one-out. The whole kernel matrix is stored only if nearly all rows become points.
 
     Parameters
     ----------

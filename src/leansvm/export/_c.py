@@ -53,9 +53,9 @@ def to_c(
     Parameters
     ----------
     model : estimator
-        Fitted machine, a pipeline that ends in one, or what `compress` returned.
+        Fitted estimator of leansvm, a pipeline that ends with one, or what `compress` returned.
     name : str, default="model"
-        What the names in the header begin with; a C identifier.
+        Prefix of all names in the header; a C identifier.
     dtype : {"float64", "float32"}, default="float64"
         Compute in double or in float.
     store : {"float64", "float32", "float16", "int8"}, default=None

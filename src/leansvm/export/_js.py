@@ -39,7 +39,7 @@ def to_js(model: Any, *, store: str | None = None, metadata: dict[str, Any] | No
     Parameters
     ----------
     model : estimator
-        Fitted machine, a pipeline that ends in one, or what `compress` returned.
+        Fitted estimator of leansvm, a pipeline that ends with one, or what `compress` returned.
     store : {"float64", "float32", "float16", "int8"}, default=None
         Type of the numbers in the tables; default: float64, or what `compress` chose.
     metadata : dict, default=None

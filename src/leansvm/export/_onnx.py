@@ -28,7 +28,7 @@ def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | No
     Parameters
     ----------
     model : estimator
-        Fitted machine, or a pipeline that ends in one.
+        Fitted estimator of leansvm, or a pipeline that ends with one.
     dtype : {"float32", "float64"}, default="float32"
         Type of the numbers that go in and come out. The graph computes in float64 inside where
         float32 would lose digits.

@@ -50,12 +50,12 @@ class MissingToolError(RuntimeError):
 
 @dataclass(frozen=True)
 class Check:
-    """What came out of trying an exported model.
+    """Result of testing an exported model.
 
     Attributes
     ----------
     engine : str
-        What ran it.
+        The program that ran it.
     rows : int
         Number of rows: the model's points, and random ones around them.
     difference : float
@@ -137,8 +137,10 @@ def python_values(model: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) 
     else:
         X = np.column_stack(inputs)
     name = next(n for n in ("decision_function", "transform", "predict") if hasattr(model, n))
-    with warnings.catch_warnings():  # unknown categories are among the rows on purpose
+    # unknown categories and rare values are among the rows on purpose
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
+        warnings.filterwarnings("ignore", ".* outside the range of the training rows", UserWarning)
         return np.asarray(getattr(model, name)(X), np.float64).reshape(len(X), -1)
 
 

@@ -76,7 +76,7 @@ def compress(model: Any, X: Any, y: Any, *, max_loss: float | None = None) -> Co
     Parameters
     ----------
     model : estimator
-        Fitted machine, or a pipeline that ends in one.
+        Fitted estimator of leansvm, or a pipeline that ends with one.
     X, y : array-like or data frame
         Rows that the model was not fitted on, and their targets.
     max_loss : float, default=None

@@ -33,8 +33,8 @@ class Predictor:
     A row is a dict of columns and values, or a sequence of values in the order of the columns of
     `fit`; several rows are a list of these, an array or a frame. If the model was fitted on a
     table, rows may have text, dates and missing values. Columns of dicts and frames are found by
-    name; unknown ones are refused. Beside this, only the length of a row is checked, and that its
-    numbers are finite. A Predictor is a copy: a later `fit` of the model does not change
+    name; unknown ones are refused. Apart from this, a Predictor checks only the length of a row and
+    that its numbers are finite. A Predictor is a copy: a later `fit` of the model does not change
     it. Threads may share it, and it can be pickled.
 
     Parameters
@@ -125,7 +125,7 @@ class Predictor:
             self._weights, self._bias = self._coef, self._intercept
 
     def decision_function(self, X: Any) -> Any:
-        """Evaluate f(x) of a classifier; of a regressor what `predict` returns.
+        """Return the decision values of a classifier; for a regressor, what `predict` returns.
 
         Parameters
         ----------
@@ -135,8 +135,8 @@ class Predictor:
         Returns
         -------
         float or ndarray
-            Of a row: one number, or one for each class or output. Of several: an array with one
-            entry or row for each.
+            For one row: one number, or one for each class or output. For several rows: an array
+            with one entry or row for each.
         """
         x = self._numbers(X)
         if x.shape != self._shape:
@@ -163,8 +163,8 @@ class Predictor:
         Returns
         -------
         scalar or ndarray
-            Of a row: its label, its number, or one number for each output. Of several: an array
-            with one entry or row for each.
+            For one row: its label, its number, or one number for each output. For several rows: an
+            array with one entry or row for each.
         """
         values = self.decision_function(X)
         if self._labels is None:

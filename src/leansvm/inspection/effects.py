@@ -85,12 +85,12 @@ class Effects:
     scales: Array | None
 
     def strongest(self, count: int = _STRONGEST) -> NDArray[np.intp]:
-        """Return positions in ``features`` of the features that matter most, the first most.
+        """Return positions in ``features`` of the strongest features, the strongest first.
 
         Parameters
         ----------
         count : int, default=6
-            Features at most.
+            Largest number of features.
 
         Returns
         -------
@@ -126,23 +126,23 @@ def effects(
     Parameters
     ----------
     model : estimator
-        A fitted machine of this package whose kernel has a name, or a pipeline that ends with one
-        and whose steps make every feature of one column.
+        A fitted estimator of leansvm with a named kernel, or a pipeline that ends with one. Every
+        feature must come from a single column: a pipeline with PCA, for example, is refused.
     X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
         Rows to average over, such as the training rows or a sample of them, with the columns that
         ``model.predict`` takes.
     features : array-like of int or str, default=None
         Columns to look at, by number or name; default: all.
     grid_resolution : int, default=100
-        Values of every column, evenly between the percentiles; a column with fewer distinct
-        values has these, and one of words its 30 most frequent levels.
+        Number of values per column, evenly spaced between the percentiles. A column with fewer
+        distinct values uses these, and a category its 30 most frequent levels.
     percentiles : tuple of float, default=(0.05, 0.95)
         Shares of the rows below the first and the last value.
     n_individual : int, default=0
-        Rows, the first ones, of which to return lines of their own.
+        Number of rows, from the first on, for which single curves are returned.
     pairs : array-like of shape (n_pairs, 2), default=None
-        Pairs of column numbers whose interaction to compute; default: all pairs of the six
-        columns that matter most, of those that make one feature each.
+        Pairs of column numbers whose interaction is computed; default: all pairs of the six
+        strongest columns, among those that become a single feature.
     feature_names : sequence of str, default=None
         Names of all columns; default: those of the fit, or x0, x1, ...
 

@@ -31,8 +31,8 @@ _TINY = np.finfo(np.float64).tiny
 class Explanation:
     """Predictions as a baseline plus one contribution for each column.
 
-    Of a model with several outputs or more than two classes, every array has one more axis, the
-    last, for the outputs.
+    If a model has several outputs or more than two classes, every array has one more axis at its
+    end, for the outputs.
 
     Attributes
     ----------
@@ -73,9 +73,9 @@ class Explanation:
         row : int, default=0
             Number of the row.
         count : int, default=None
-            Columns at most; None is all.
+            Largest number of columns; None means all.
         output : int, default=0
-            Which output, or class of a model with more than two.
+            Which output, or which class if there are more than two.
 
         Returns
         -------
@@ -151,7 +151,7 @@ def explain(
     Parameters
     ----------
     model : estimator
-        A fitted machine of this package, or a pipeline that ends with one.
+        A fitted estimator of leansvm, or a pipeline that ends with one.
     rows : array-like, sparse matrix or data frame of shape (n_rows, n_columns)
         Rows to explain, with the columns that ``model.predict`` takes.
     background : array-like, sparse matrix or data frame of shape (n_background, n_columns)
@@ -165,7 +165,7 @@ def explain(
         spread of predictions. For other kernels, and for pipelines that mix columns, it draws
         random orders of the columns. "sampling" always draws random orders.
     max_background : int, default=100
-        Rows of the background to use at most, drawn at random.
+        Largest number of background rows; if there are more, a random sample is used.
     n_orders : int, default=2
         Sampling: orders of columns, and their reverses, for each row of the background.
     random_state : int, RandomState instance or None, default=0

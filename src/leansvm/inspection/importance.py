@@ -60,12 +60,12 @@ class Importance:
     scoring: str
 
     def strongest(self, count: int | None = None) -> Indices:
-        """Return positions of the columns that matter most, the first most.
+        """Return positions of the most important columns, the most important first.
 
         Parameters
         ----------
         count : int, default=None
-            Columns at most; None is all.
+            Largest number of columns; None means all.
 
         Returns
         -------
@@ -105,19 +105,19 @@ def importance(
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         Their targets.
     scoring : str or callable, default=None
-        Any of scikit-learn's; None is ``model.score``: R^2, or accuracy. If a class is rare, which
-        accuracy hardly sees, None is "roc_auc" (of several classes "roc_auc_ovr"), or
-        "balanced_accuracy" for a model that cannot rank rows.
+        Any of scikit-learn's scores. None means ``model.score``: R^2, or accuracy. If a class is
+        rare, accuracy says little about it, and None means "roc_auc" ("roc_auc_ovr" for several
+        classes), or "balanced_accuracy" for a model that cannot rank rows.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the rows in the score.
     groups : dict of str to list of columns, default=None
         Columns, by name or number, that are shuffled together, such as the indicators of one
-        category; the others are alone. A category or a date that the model or the pipeline encodes
-        itself is one column already.
+        category; all other columns are shuffled alone. A category or a date that the model or the
+        pipeline encodes itself is one column already.
     n_repeats : int, default=5
         How often each column is shuffled.
     max_rows : int or None, default=5000
-        Rows to use at most, drawn at random; None is all.
+        Largest number of rows; if there are more, a random sample is used. None means all.
     random_state : int, RandomState instance or None, default=0
         How rows are drawn and shuffled.
 

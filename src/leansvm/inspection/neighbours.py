@@ -51,12 +51,12 @@ def neighbours(model: Any, rows: Any, y: Any = None, *, count: int = 5) -> Neigh
     y : array-like of shape (n_samples,), default=None
         Targets of the training rows, to look up those of the neighbours.
     count : int, default=5
-        Neighbours of each row at most.
+        Largest number of neighbours of each row.
 
     Returns
     -------
     Neighbours
-        One line a row.
+        One line per row.
 
     Examples
     --------

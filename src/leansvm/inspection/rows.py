@@ -54,12 +54,12 @@ class RowInspection:
     novelty: Array
 
     def most_suspicious(self, count: int = 10) -> NDArray[np.intp]:
-        """Return the numbers of the most suspicious rows, the first most.
+        """Return the numbers of the most suspicious rows, the most suspicious first.
 
         Parameters
         ----------
         count : int, default=10
-            Rows at most.
+            Largest number of rows.
 
         Returns
         -------
@@ -82,7 +82,7 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     Returns
     -------
     RowInspection
-        One entry a row.
+        One entry per row.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def novelty(model: Any, X: Any) -> Array:
 def _asked(model: Any, *rows: Any) -> Answers:
     if not isinstance(model, KeepsRows):
         raise TypeError(
-            f"{type(model).__name__} has no closed form for models without a row: use SparseLSSVC, "
+            f"{type(model).__name__} has no formula for the model without a row: use SparseLSSVC, "
             f"SparseLSSVR, LSSVC or LSSVR (of a pipeline, pass the last step and its input)."
         )
     check_is_fitted(model)

@@ -133,8 +133,8 @@ def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, .
         rises = all(np.isfinite(side).all() and (np.diff(side) > 0).all() for side in curve[1:])
         if curve.x.ndim != 1 or curve.x.shape != curve.y.shape or len(curve.x) < 2 or not rises:
             raise ValueError(
-                f"knots of feature {feature} must be two arrays of one length, two numbers or "
-                f"more, both rising."
+                f"knots of feature {feature} must be two increasing arrays of the same length, "
+                f"with two numbers or more."
             )
         exists = float(feature).is_integer() and curve.feature >= 0
         if not exists or (n_features is not None and curve.feature >= n_features):

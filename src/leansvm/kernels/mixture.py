@@ -62,12 +62,12 @@ class Mixture(KernelFunction):
         "laplacian" or "linear". ``gamma`` has one number >= 0 for each feature, then one for each
         quantile feature ("linear": for each feature alone).
     clip, linear_clip : tuple of two ndarrays of shape (n_features,), optional
-        Lower and upper bounds between which features are moved, for distances and for "linear".
+        Lower and upper bounds to which features are clipped, for distances and for "linear".
     origin : ndarray of shape (n_features,), optional
         What "linear" subtracts from rows and points; 0 by default.
     knots : sequence of (feature, x, y), optional
-        Quantile features: for each the number of its feature and the knots of a piecewise linear
-        curve, both arrays rising.
+        Quantile features: for each, the number of its feature and the knots of a piecewise linear
+        curve; both arrays must increase.
 
     Examples
     --------

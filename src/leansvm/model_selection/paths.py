@@ -157,7 +157,7 @@ class CPath:
     objective, gap : ndarray of shape (n_C,)
         Objective, and duality gap as in the model's ``fit_report_``.
     n_support, n_iter : ndarray of shape (n_C,)
-        Number of support vectors; iterations, which start from the solution before.
+        Number of support vectors; number of iterations, starting from the previous solution.
     score : ndarray of shape (n_C,) or None
         Accuracy (classification) or R^2 (regression) on the rows given for it.
     """
@@ -205,7 +205,7 @@ def c_path(
     Returns
     -------
     CPath
-        Models and figures, in the order of ``C``.
+        Models and their numbers, in the order of ``C``.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def tune_threshold(
         Fitted, with two classes and ``calibrate=True``.
     metric : str or callable, default="balanced_accuracy"
         Name of a scikit-learn scorer of predicted labels, such as "f1", "balanced_accuracy",
-        "recall" or "accuracy"; or a function ``metric(y_true, y_pred)`` of labels, where more is
+        "recall" or "accuracy"; or a function ``metric(y_true, y_pred)`` of labels, where higher is
         better. Scorers get the sample weights of the fit.
     pos_label : label, default=None
         The positive class of scorers such as "f1" and "recall"; None: the rarer class.

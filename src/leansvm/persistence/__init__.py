@@ -7,8 +7,8 @@ Loading builds only objects of scikit-learn, NumPy, SciPy and this package; a fi
 other type is refused before anything is built. What is built is checked before it is returned.
 SECURITY.md says what that promises.
 
-A file holds what prediction needs: points, coefficients and preprocessing, packed. 200 points of
-20 features take some 40 kB. What `partial_fit` needs grows with the square of the points (2,000 of
+A file holds what prediction needs: points, coefficients and preprocessing, packed. 200 points of 20
+features take about 40 kB. What `partial_fit` needs grows with the square of the points (2,000 of
 them: 66 MB): a file holds it if ``keep_state=True``, or if `partial_fit` made the model. Pickles
 hold the same.
 """

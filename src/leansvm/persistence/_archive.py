@@ -77,9 +77,9 @@ def check_parts(archive: zipfile.ZipFile, size: int, *, packed: bool = True) -> 
         if stored and part.file_size != part.compress_size:
             raise ValueError(f"its part {part.filename} declares two different sizes")
         if not stored and not packed:
-            raise ValueError(f"its part {part.filename} is packed, where nothing may be")
+            raise ValueError(f"its part {part.filename} is compressed, but no part may be")
         if not stored and part.compress_type != zipfile.ZIP_DEFLATED:
-            raise ValueError(f"its part {part.filename} is not packed by deflate")
+            raise ValueError(f"its part {part.filename} is not compressed by deflate")
     if sum(part.compress_size for part in parts) > size:
         raise ValueError("its parts overlap")
     if not _unpacks_within(parts, size):

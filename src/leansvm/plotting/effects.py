@@ -34,8 +34,8 @@ class EffectsDisplay:
     Notes
     -----
     All pictures share the vertical axis: the change of the prediction (or of the decision value of
-    one class) from its value at the left end. Thin lines are single rows; where they are not
-    parallel the feature interacts with others.
+    one class) from its value at the left end. Thin lines are single rows; if they are not parallel,
+    the feature interacts with others.
 
     Examples
     --------
@@ -74,11 +74,11 @@ class EffectsDisplay:
         X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
             Rows to average over.
         max_features : int, default=6
-            Pictures at most, the strongest features first.
+            Largest number of pictures; the strongest features come first.
         n_individual : int, default=30
             Single rows to draw.
         output : int, default=0
-            Which output, or class of a model with more than two.
+            Which output, or which class if there are more than two.
         axes : sequence of matplotlib Axes, default=None
             Where to draw; default: a new figure.
         line_kw : dict, default=None

@@ -23,7 +23,7 @@ class ExplanationDisplay:
     Attributes
     ----------
     bars_ : matplotlib BarContainer
-        One bar a column, from where the ones above it end.
+        One bar per column; each bar begins where the bar above it ends.
     ax_, figure_ : matplotlib Axes and Figure
         Where they were drawn.
 
@@ -66,9 +66,9 @@ class ExplanationDisplay:
         row : int, default=0
             Which of the rows to draw.
         output : int, default=0
-            Which output, or class of a model with more than two.
+            Which output, or which class if there are more than two.
         max_columns : int, default=10
-            Bars at most; the last one adds up all further columns.
+            Largest number of bars; the last one adds up all other columns.
         ax : matplotlib Axes, default=None
             Where to draw; default: a new figure.
         **kwargs : dict

@@ -23,7 +23,7 @@ class GroupErrorsDisplay:
     Attributes
     ----------
     bars_ : matplotlib BarContainer
-        One bar a group.
+        One bar per group.
     mean_ : matplotlib Artist
         Line at the error over the rows of all groups.
     ax_, figure_ : matplotlib Axes and Figure
@@ -66,7 +66,7 @@ class GroupErrorsDisplay:
         estimator : SparseLSSVC, SparseLSSVR or FitState
             As `leansvm.model_selection.cross_val_from_sums` takes it.
         X, y, sample_weight
-            Rows; None where the sums of a fitted model or a state have folds.
+            Rows; None if the sums of a fitted model or a state have folds.
         groups : array-like of shape (n_samples,), default=None
             The group of every row; None: five folds.
         C, ax, **kwargs
@@ -89,7 +89,8 @@ class GroupErrorsDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
         C : float, default=None
-            Candidate at which errors are drawn, the nearest of those there are; None is the best.
+            Errors are drawn at the candidate that is nearest to this value; None means the best
+            one.
         **kwargs
             Passed to `matplotlib.axes.Axes.barh`.
 

@@ -62,9 +62,9 @@ class ImportanceDisplay:
         estimator : estimator
             Fitted model or pipeline.
         X, y
-            Rows and targets to score, better not those of the fit.
+            Rows and targets to score, preferably not the training rows.
         max_columns : int, default=20
-            Bars at most.
+            Largest number of bars.
         ax : matplotlib Axes, default=None
             Where to draw; default: a new figure.
         bar_kw : dict, default=None

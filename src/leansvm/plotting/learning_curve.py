@@ -80,7 +80,7 @@ class LearningCurveDisplay:
         return cls(curve).plot(ax=ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> LearningCurveDisplay:
-        """Draw both curves, each with a band of what the folds have.
+        """Draw both curves, each with a band from the smallest to the largest error of a fold.
 
         Parameters
         ----------

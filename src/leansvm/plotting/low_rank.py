@@ -33,7 +33,7 @@ class LowRankDisplay:
     centers : ndarray of shape (n_basis, 2)
         Their centres.
     weights : ndarray of shape (n_basis,)
-        Their weights; of several outputs the one of largest magnitude.
+        Their weights; for several outputs, the weight of the largest magnitude.
     feature_names : tuple of str
         Names of the two features.
     n_classes : int

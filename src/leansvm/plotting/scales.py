@@ -18,7 +18,7 @@ from leansvm.plotting.axes import new_axes, plain_text
 
 
 class FeatureScalesDisplay:
-    """How finely a model resolves each feature, as horizontal bars, largest first.
+    """How quickly a model can change along each feature, as horizontal bars, largest first.
 
     Use `from_estimator`; the constructor takes scales that are known already.
 
@@ -40,8 +40,8 @@ class FeatureScalesDisplay:
     -----
     A long bar means that the model can change quickly along the feature, not that the feature
     matters: one with a straight-line effect has a short bar (`ImportanceDisplay` shows what
-    matters). Two features that carry the same information may share a scale, or one of them may
-    have it all. A feature of scale 0 does not enter the model.
+    matters). If two features have the same information, both may have a medium scale, or only one
+    of them a large one. A model does not use a feature whose scale is 0.
 
     Examples
     --------
@@ -76,10 +76,10 @@ class FeatureScalesDisplay:
         estimator : estimator
             Fitted with ``gamma="learn"``, or a pipeline that ends with such a model.
         max_features : int, default=20
-            Features to draw at most: those of the largest scales.
+            Largest number of features; those with the largest scales are drawn.
         feature_names : sequence of str, default=None
             Names of all features; default: those of the fit or of the steps before the model, or
-            x0, x1, ... where these have none.
+            x0, x1, ... if there are none.
         ax : matplotlib Axes, default=None
             Where to draw; default: a new figure.
         **kwargs : dict
@@ -129,7 +129,7 @@ class FeatureScalesDisplay:
         self.bars_ = ax.barh(places, self.scales[shown], **kwargs)
         ax.set_yticks(places, [plain_text(self.feature_names[i]) for i in shown])
         ax.set(
-            xlabel="how finely the model resolves the feature (largest = 1)",
+            xlabel="how quickly the kernel changes (largest = 1)",
             xlim=(0, 1),
             ylim=(len(shown) - 0.4, -0.6),  # the first at the top
         )

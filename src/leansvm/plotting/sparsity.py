@@ -79,7 +79,7 @@ class SparsityPathDisplay:
         X_score, y_score : array-like, default=None
             Rows on which every size is scored.
         metric : {"score", "loo", "gcv", "objective"} or None, default=None
-            What to draw; None is "score" where there are rows for it, else "loo".
+            What to draw; None means "score" if ``X_score`` is given, otherwise "loo".
         level : {"points", "percent"}, default="points"
             Horizontal axis: basis points, or their share of the training rows in percent.
         name : str or None, default=None

@@ -77,8 +77,8 @@ def solve_for_every_C(
     curve = _gcv(spectrum, b, count) if by_gcv else _press(spectrum, b, basis_rows, Y, judge)
     if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
-            f"C={criterion!r} cannot score any value of C: sample_weight sum to only "
-            f"{weight.sum():.3g}. Scale them up, or give C as a number."
+            f"C={criterion!r} cannot score any value of C: the weights in sample_weight add up to "
+            f"only {weight.sum():.3g}. Scale them up, or give C as a number."
         )
     best = first_of_the_best(curve)
     coordinates = spectrum.coordinates(best, b[best])

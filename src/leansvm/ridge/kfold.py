@@ -30,17 +30,18 @@ class KFoldSums(Documented):
     """Cross-validation in K folds, computed from sums over the rows in one pass.
 
     For the parameter ``C`` of `SparseLSSVC` and `SparseLSSVR`: ``C=KFoldSums(10)`` scores the
-    candidates by ten folds, ``C="kfold"`` by five. The errors are those of refitting without each
-    fold on the same basis, to rounding. Rows go into folds by a hash of (x, y), so that copies of
-    a row stay together, wherever the rows are and in whatever batches they come.
+    candidates by ten folds, ``C="kfold"`` by five. Up to rounding, the errors equal those of a new
+    fit without each fold on the same basis. Rows go into folds by a hash of (x, y), so that copies
+    of a row stay together, wherever the rows are and in whatever batches they come.
 
     Parameters
     ----------
     n_splits : int or None, default=5
         Number of folds; None leaves one group out at a time and needs ``groups``.
     groups : array-like of shape (n_samples,), default=None
-        Rows of a group stay in one fold: patients, machines, days. For rows in files or Dask
-        collections, too: one entry a row, in their order, in memory.
+        Rows of a group stay in one fold: patients, machines, days. An array in memory with one
+        entry per row, in the order of the rows, also if the rows are in files or in a Dask
+        collection.
 
     Examples
     --------

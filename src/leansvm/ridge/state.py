@@ -50,7 +50,7 @@ class FitState:
     n_rows : int
         Rows that were added up.
     n_basis, n_features, n_folds : int
-        Basis points, features, and folds whose sums are kept apart (0: none).
+        Number of basis points, of features, and of folds with sums of their own (0: none).
     weight : float
         Sum of the weights of the rows.
     gamma : float or ndarray
@@ -192,7 +192,7 @@ class FitState:
         if other.among is None and own.any():
             raise StateError(
                 "Make the state of the rows to forget with state(X, y) of the model, not by a fit "
-                "on these rows: only then it is known whether they are basis points."
+                "on these rows: otherwise it is not known whether they are basis points."
             )
         stay = 0 if other.among is None else int(np.count_nonzero(own & other.among))
         if stay:
@@ -210,8 +210,8 @@ class FitState:
         Parameters
         ----------
         n_folds : int, default=None
-            Folds whose sums are to be kept apart, for ``C="kfold"``; 0 for none, None as here, or
-            5 where there are none.
+            Folds whose sums are to be kept apart, for ``C="kfold"``; 0 means none; None means as
+            many as in this state, or 5 if it has none.
 
         Returns
         -------

@@ -137,7 +137,7 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
     if classifies != (state.classes is not None):
         task = "classes" if state.classes is not None else "numbers"
         other = "SparseLSSVC" if state.classes is not None else "SparseLSSVR"
-        raise StateError(f"fit_from_state: the state is of {task}: use {other}.")
+        raise StateError(f"fit_from_state: the state was made for {task}: use {other}.")
     alias = "polynomial" if kernel.given == "poly" else kernel.given
     expected: dict[str, tuple[bool, Any]] = {
         "kernel": (parameters["kernel"] in ("auto", kernel.given, alias), kernel.given),

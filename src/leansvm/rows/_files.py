@@ -32,14 +32,14 @@ def open_dataset(
     source : str, path, list of them, or pyarrow.dataset.Dataset
         A file, a folder of files (read in the order of their names) or a list of files.
     target : str or list of str, default=None
-        Column with the labels or numbers to learn; several for `SparseLSSVR`. None: the data set
-        is to be predicted only.
+        Column with the labels or numbers to learn; several for `SparseLSSVR`. None means that the
+        data set is only used for predictions.
     sample_weight : str, default=None
         Column with the weights of the rows.
     features : list of str, default=None
         Columns of X; None: all that are neither target nor weight. They may be text, dates and
-        categories, and miss values (null or NaN): `leansvm.tables.TableEncoder` learns from at most
-        100,000 rows what to make of them, and does so batch by batch.
+        categories, and may have missing values (null or NaN): a `leansvm.tables.TableEncoder`,
+        fitted on at most 100,000 rows, turns them into numbers batch by batch.
     format : {"parquet", "csv", "arrow", "feather"}, default=None
         Format of the files; None: from their names.
 
@@ -139,7 +139,7 @@ class Dataset(StreamSource):
     feature_names : list of str
         Columns of X.
     is_table : bool
-        Whether some are text, dates or categories: X of a batch is an Arrow table then.
+        Whether some columns are text, dates or categories; then X of a batch is an Arrow table.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Dataset(StreamSource):
         Parameters
         ----------
         n_rows : int, default=65536
-            Most rows at once.
+            Largest number of rows in a batch.
         """
         parts = ["X"] + ["y"] * bool(self.target) + ["weight"] * self.has_weight
         return self.read(frozenset(parts), n_rows)

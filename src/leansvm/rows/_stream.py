@@ -222,7 +222,9 @@ class StreamBlocks(RowBlocks):
         wanted, place = np.unique(indices, return_inverse=True)
         rows = self._source.take(wanted)
         if len(rows) < len(wanted):
-            raise OSError(f"The data set has fewer rows now than {self.n_rows:,}, when opened.")
+            raise OSError(
+                f"The data set has fewer rows now than when it was opened: {self.n_rows:,}."
+            )
         self._check(rows, wanted)
         return rows[place]
 
@@ -271,7 +273,9 @@ class StreamBlocks(RowBlocks):
             yield start, Batch(X, y, weight)
             start = stop
         if start < self.n_rows:
-            raise OSError(f"The data set has {start:,} rows now, {self.n_rows:,} when opened.")
+            raise OSError(
+                f"The data set has {start:,} rows now, but had {self.n_rows:,} when opened."
+            )
         if copy is not None:
             self._kept = copy
 

@@ -73,7 +73,10 @@ class RowEncoder:
             row = dict(zip(self.names, row, strict=True))
         elif not row.keys() <= self.names.keys():
             unknown = list(row.keys() - self.names.keys())
-            raise ValueError(f"A row has {unknown[:20]}, but training had {[*self.names][:20]}.")
+            raise ValueError(
+                f"A row has the unknown columns {unknown[:20]}; the columns of training are "
+                f"{[*self.names][:20]}."
+            )
         out, given = self.template[:], row.get
         for name, place, gap in self.numbers:
             value = given(name)

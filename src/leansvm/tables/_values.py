@@ -159,7 +159,7 @@ def _of_texts(values: Values, name: str) -> Values:
     if not values.declared and len(others) < (1 - _MOSTLY) * len(decimals) > 0.1 * _FEW_NUMBERS:
         warnings.warn(
             f"Column {name!r} is text, because {len(others):,} of its {len(decimals):,} different "
-            f"values are no numbers, such as {others[0]!r}. If it should be numbers, make these "
+            f"values are not numbers, such as {others[0]!r}. If it should be numbers, make these "
             f"missing: pandas.to_numeric(..., errors='coerce').",
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""TableEncoder: frames with numbers, categories, dates and gaps as rows of numbers."""
+"""TableEncoder: tables with text, categories, dates and missing values as rows of numbers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TableEncoder(TransformerMixin, Documented):
         X : data frame or array of shape (n_samples, n_columns)
             Table with named columns, or an array.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
-            Labels or numbers; without them a column of many levels gets no means of the target.
+            Labels or numbers; without them, a column with many levels gets no mean target.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a weight of k counts like k copies of the row.
 
@@ -185,7 +185,7 @@ class TableEncoder(TransformerMixin, Documented):
         Parameters
         ----------
         input_features : array-like of str, default=None
-            Ignored but for their number: names are those of training.
+            Only their number is checked; the names are those of training.
 
         Returns
         -------
@@ -222,7 +222,7 @@ class TableEncoder(TransformerMixin, Documented):
         Returns
         -------
         dict
-            Columns that have such levels, and these.
+            For each column with such levels, the levels.
         """
         check_is_fitted(self)
         columns = (c for c in self._columns if isinstance(c, CategoryColumn) and not c.truth)

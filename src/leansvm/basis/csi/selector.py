@@ -37,10 +37,10 @@ _FADED = 0.1  # or when this part of the window's size is left: they carry error
 class CSI(BasisSelector):
     """Choose rows that approximate the kernel matrix and explain the targets.
 
-    Each step takes the row whose column promises the largest drop of a weighted sum of the
-    relative trace error of the kernel matrix and the relative squared error of least squares on
-    the targets (Cholesky with side information). The choice is nested. The ``report`` holds the
-    gain of every row, true (``"gains"``) and expected, and the ``"criterion"`` at the end.
+    Each step takes the row whose column is expected to lower most a weighted sum of the relative
+    trace error of the kernel matrix and the relative squared error of least squares on the targets
+    (Cholesky with side information). The choice is nested. The ``report`` holds the gain of every
+    row, true (``"gains"``) and expected, and the ``"criterion"`` at the end.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ class CSI(BasisSelector):
         Columns computed ahead to estimate what the others would gain. 0 gives the rows of
         pivoted Cholesky when all weights are equal.
     tol : float, default=1e-4
-        Stop when the last 20 rows lowered the criterion, which starts at 1, by less than this
-        each on average (single gains are erratic). 0 chooses as many rows as asked for.
+        Stop when the last 20 rows lowered the criterion, which starts at 1, by less than this per
+        row on average (single gains vary much). 0 chooses ``n_basis`` rows.
 
     References
     ----------

@@ -71,7 +71,7 @@ def _facts(run: TrainingRun) -> str:
         ("rows", f"{rows:,}"),
         ("columns", f"{columns:,}"),
         ("support vectors", f"{support_size(run.model):,}"),
-        ("time to fit", _seconds(run.seconds["fit"])),
+        ("fit time", _seconds(run.seconds["fit"])),
     ]
     return (html.facts(scores) if scores else "") + html.facts(sizes)
 
@@ -115,8 +115,9 @@ def _data(run: TrainingRun) -> str:
         for name, kind in shown
     ]
     text = (
-        "Numbers: missing values become the median, and an indicator. Categories become indicator "
-        "columns, a missing value is a category of its own. Dates become days and cycles."
+        "A missing number becomes the median, and an indicator marks it. Categories become "
+        "indicator columns; a missing value is a category of its own. Dates become a number of "
+        "days, and cycles such as hour and weekday."
     )
     table = html.table(["column", "kind", "missing", "distinct"], rows)
     return html.section("Data", table, text, "data")

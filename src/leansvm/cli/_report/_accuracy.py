@@ -20,7 +20,7 @@ _SHOWN_CLASSES, _SHOWN_ROWS = 10, 1000
 def accuracy(run: TrainingRun) -> str:
     """Return the section: errors in pictures, and all scores beside those of no model."""
     assert run.evaluation is not None
-    text = f"A model that had not seen the row predicted it: {run.evaluation.method}."
+    text = f"Each row was predicted by a model that had not seen it: {run.evaluation.method}."
     if run.evaluation.folds:
         shown = ", ".join(run.evaluation.in_words(score) for score in run.evaluation.folds)
         text += f" {run.evaluation.metric} of the folds: {shown}; ± is their standard deviation."
@@ -131,7 +131,7 @@ def _curves(run: TrainingRun, classes: np.ndarray) -> list[str]:
     # the last value is set by convention; before it, few rows decide
     pr = _curve(recall[:-1], precision[:-1], "recall", "precision", ([0, 1], [share, share]))
     false, found, _ = metrics.roc_curve(true, claimed)
-    roc = _curve(false, found, "false alarms", "recall", ([0, 1], [0, 1]))
+    roc = _curve(false, found, "false positives", "recall", ([0, 1], [0, 1]))
     name = run.positive
     return [
         html.figure(
@@ -144,7 +144,7 @@ def _curves(run: TrainingRun, classes: np.ndarray) -> list[str]:
             roc,
             f"ROC curve of {name}",
             f"Upwards: the share of class {name} that is found. To the right: the share of the "
-            f"other class that is taken for {name}.",
+            f"other class that is predicted as {name}.",
         ),
     ]
 
@@ -180,7 +180,7 @@ def _regression(run: TrainingRun) -> str:
         centres, middle, low, high = _running(predicted, error)
         ax.fill_between(centres, low, high, color="C1", alpha=0.25, linewidth=0)
         ax.plot(centres, middle, color="C1")
-        ax.set(xlabel="predicted", ylabel="true less predicted")
+        ax.set(xlabel="predicted", ylabel="true minus predicted")
         plain_ticks(ax.xaxis, ax.yaxis)
         residuals = html.svg(fig, "errors against predictions")
     of_all = "All rows" if len(shown) == len(y) else f"{len(shown):,} of {len(y):,} rows"
@@ -190,7 +190,8 @@ def _regression(run: TrainingRun) -> str:
             residuals,
             "Errors against prediction",
             "The orange line is the mean error, the band holds the middle 80 % of errors. A bent "
-            "line: the model misses a trend. A band that widens: noise grows with the prediction.",
+            "line means that the model misses a trend. A band that widens means that the noise "
+            "grows with the prediction.",
         ),
     ]
     return html.figures(pictures)
@@ -251,8 +252,8 @@ def calibration(run: TrainingRun) -> str:
         picture = html.svg(fig, "calibration curve")
     text = (
         f"The mean distance from the diagonal is {100 * gap:.1f} percentage points, the Brier "
-        f"score {metrics.brier_score_loss(true, claimed):.3f} (0 is perfect). A model that had not "
-        f"seen the row gave its probability."
+        f"score {metrics.brier_score_loss(true, claimed):.3f} (0 is perfect). Each probability "
+        f"comes from a model that had not seen the row."
     )
     figure = html.figure(
         picture, "Calibration", "Up to ten equal-sized bins; the diagonal is perfect calibration."

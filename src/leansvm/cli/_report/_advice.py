@@ -61,8 +61,8 @@ def _numbers(run: TrainingRun) -> dict[str, np.ndarray]:
 
 def _leaks(run: TrainingRun) -> list[str]:
     return [
-        f"column '{name}' alone almost equals the target ({how}): will you know it when you need "
-        f"the prediction? `--drop {shlex.quote(name)}` trains without it"
+        f"column '{name}' alone almost determines the target ({how}): will you know it when you "
+        f"need the prediction? `--drop {shlex.quote(name)}` trains without it"
         for name, how in leaks(run).items()
     ]
 
@@ -189,9 +189,9 @@ def _drift(run: TrainingRun) -> list[str]:
         return []
     shown = ", ".join(f"{name} ({100 * d:.0f} %)" for name, d in list(found.items())[:4])
     return [
-        f"the last quarter of the file differs from the earlier rows in {shown}: this share of its "
-        f"rows lies elsewhere. The scores here mix all rows; expect larger errors if new rows are "
-        f"like the last ones"
+        f"the last quarter of the file differs from the earlier rows in {shown}. (0 % would mean "
+        f"the same distribution, 100 % no overlap.) The scores here mix all rows; expect larger "
+        f"errors if new rows are like the last ones"
     ]
 
 
@@ -284,8 +284,8 @@ def _for_the_rare_class(run: TrainingRun) -> list[str]:
         return []
     return [
         f"Choose a threshold: predict() finds only {100 * recall:.0f} % of {run.positive}, which "
-        f"is {100 * share:.1f} % of the rows. Train with `--set keep_state=true`, and lower it by "
-        f'`leansvm.model_selection.tune_threshold(model, "balanced_accuracy")`; or rank rows by '
-        f"`predict_proba`.",
+        f"is {100 * share:.1f} % of the rows. Train with `--set keep_state=true`, and lower the "
+        f'threshold by `leansvm.model_selection.tune_threshold(model, "balanced_accuracy")`; or '
+        f"rank rows by `predict_proba`.",
         "Or give both classes the same weight: `--set class_weight=balanced`.",
     ]

@@ -88,16 +88,19 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     groups = equal_groups(middle, min(5, max(1, len(middle) // FEWEST_ROWS)))
     figures = [
         html.figure(
-            picture, "Intervals", f"{len(some):,} rows, each predicted without it; orange: outside."
+            picture,
+            "Intervals",
+            f"{len(some):,} rows, each predicted by the model without it; orange: targets outside "
+            f"their interval.",
         ),
         _coverage(groups, middle, inside, high - low),
     ]
     worst = min(groups, key=lambda g: inside[g].mean())
     if len(worst) >= FEWEST_ROWS and inside[worst].mean() < 1 - 1.5 * ALPHA:
         text += (
-            f" Where the prediction is {_range(middle[worst])} it holds only "
-            f"{100 * inside[worst].mean():.0f} %: there `predict_quantiles(X)`, whose width "
-            f"follows the noise, is better."
+            f" If the prediction is {_range(middle[worst])}, the intervals contain only "
+            f"{100 * inside[worst].mean():.0f} % of the targets. Then `predict_quantiles(X)`, "
+            f"whose width follows the noise, is better."
         )
     return html.section("How sure is it?", html.figures(figures), text, "sure")
 
@@ -128,7 +131,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     sets = run.model.predict_set(rows_of(X, some), ALPHA)
     sizes = sets.sum(axis=1)
     counts = np.bincount(sizes, minlength=2)
-    names = {0: "none: no class is clear", 1: "one", 2: "two", 3: "three"}
+    names = {0: "none: fits no class well", 1: "one", 2: "two", 3: "three"}
     rows = [
         [names.get(size, str(size)), f"{count:,}", f"{100 * count / len(sizes):.1f} %"]
         for size, count in enumerate(counts)
@@ -145,11 +148,11 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     count, first, second = max(pairs, key=lambda pair: pair[0])
     text = (
         f"A set lists the classes that a row may have. About {100 * (1 - ALPHA):.0f} % of the sets "
-        f"of new rows like these contain the right class. One class: the model is sure. In Python: "
-        f"`predict_set(X, alpha={ALPHA})`."
+        f"of new rows like these contain the right class. A set with one class is a confident "
+        f"prediction. In Python: `predict_set(X, alpha={ALPHA})`."
     )
     if counts[0]:
-        text += " None: the row is harder than most, which happens where most rows are easy."
+        text += " An empty set means that the row fits no class well."
     if count and len(run.model.classes_) > 2:
         text += f" {second} and {first} are together most often, in {count:,} rows."
     return html.section("How sure is it?", table, text, "sure")
@@ -353,9 +356,10 @@ def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tupl
     ]
     head = ["row", "target", "predicted without it", label, "others without it", *names]
     text = (
-        f"The model without the row misses these rows most: the target is wrong, or the case is "
-        f"rare. {meaning} The other rows would be predicted better or worse without it. Row 1 is "
-        f"the first of the file. The last columns are those that matter most."
+        f"These are the rows with the largest errors in the model without the row: the target is "
+        f'wrong, or the case is rare. {meaning} "Others without it" says whether the other rows '
+        f"would be predicted better or worse without this row. Row 1 is the first row of the file. "
+        f"The last columns of the table show the most important columns of the file."
     )
     table = html.section("Which rows look wrong?", html.table(head, rows), text, "rows")
     return table, [i for i in worst if clear[i]]
@@ -371,12 +375,14 @@ def _suspicion(
         return "suspicion", meaning, [f"{100 * share:.1f} %" for share in shares], shares > CLEAR
     size = np.abs(found.residual) * np.sqrt(1.0 - found.leverage)
     ratio = size / max(float(np.sqrt(np.mean(size**2))), np.finfo(np.float64).tiny)
-    meaning = "The size of its error is given in units of the typical one."
+    meaning = "The number is the error of the row divided by the typical error."
     return "error / typical", meaning, [f"{value:.1f}" for value in ratio], ratio > FAR
 
 
 def _value(X: Any, row: int, column: int) -> str:
     value = X.iloc[row, column] if hasattr(X, "iloc") else X[row, column]
+    if hasattr(X, "iloc") and X.iloc[[row], [column]].isna().to_numpy().item():
+        return "missing"
     if hasattr(value, "strftime"):
         return str(value).removesuffix(" 00:00:00").removesuffix(":00")
     return _short(float(value)) if isinstance(value, np.floating) else str(value)

@@ -24,7 +24,7 @@ def feature_scales(run: TrainingRun) -> str:
         return ""
     from leansvm.plotting import FeatureScalesDisplay
 
-    heading = "How finely does it resolve the columns?"
+    heading = "How quickly does it change along each feature?"
     text = (
         "The fit learned a scale for each feature by leave-one-out error. A long bar means that "
         "the model can change quickly along the feature, not that the feature matters: a strong "
@@ -34,8 +34,9 @@ def feature_scales(run: TrainingRun) -> str:
     equal = max(used) <= 1.01 * min(used)
     if equal:
         text = (
-            "One scale for all features had the smallest leave-one-out error: the model resolves "
-            "all standardised features equally finely. This says nothing about their importance."
+            "One scale for all features had the smallest leave-one-out error: the model can change "
+            "equally quickly along all standardised features. This says nothing about their "
+            "importance."
         )
     unused = [name for name, scale in scales.items() if scale == 0]
     if unused:
@@ -98,9 +99,9 @@ def sparsity(run: TrainingRun) -> str:
         ax.set_ylim(bottom=(100 if percent else 1) * (low - 0.02))
         picture = html.svg(fig, "score against the number of basis points")
     text = (
-        f"A sparse least-squares machine with the same kernel, {len(train):,} rows to train and "
-        f"{len(test):,} to score. Of sizes up to {len(path.sizes):,} points, {enough:,} is the "
-        f"smallest whose {label} is within {'a standard error' if percent else '0.01'} of the "
+        f"A sparse least-squares model with the same kernel was trained on {len(train):,} rows and "
+        f"scored on {len(test):,} others. Of sizes up to {len(path.sizes):,} points, {enough:,} is "
+        f"the smallest whose {label} is within {'a standard error' if percent else '0.01'} of the "
         f"best. Train it with `--estimator sparse --set n_basis={enough}`."
     )
     figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
