@@ -83,7 +83,7 @@ def solve_sums(
         theta = theta_at(equations, C)
         return Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
     by_loo, some_rows = several and criterion.name == "loo", draws_rows(blocks, features.width)
-    rows: Any = blocks, features, sums.shift, equations
+    rows = blocks, features, sums.shift, equations
     if (by_loo or not several) and some_rows:
         return _solve_by_some_rows(*rows, criterion)
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
