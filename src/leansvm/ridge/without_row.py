@@ -113,7 +113,7 @@ def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Arra
     """Return C (k(x, x) - |phi(x)|^2) of rows; nan for a precomputed kernel."""
     if features.kernel.precomputed:
         return np.full(len(Phi), np.nan)
-    reached = np.square(Phi[:, : features.size]).sum(axis=1)
+    reached = np.einsum("ij,ij->i", Phi[:, : features.size], Phi[:, : features.size])
     return np.asarray(C * np.maximum(features.kernel.diag(X) - reached, 0.0))
 
 
@@ -139,12 +139,12 @@ class Coordinates:
         equations = normal_equations(sums, features, free_bias)
         models = model_at(equations, C)
         theta, rss = models.theta(), models.rss(equations)[:, 0]
-        trace = float(free_bias) + float(models.trace[0])
+        trace, roots = float(free_bias) + float(models.trace[0]), np.sqrt(models.weights[:, 0])
         return cls(
             features,
             C,
             equations.mean_phi if free_bias else np.zeros(features.width),
-            replace(models, turn=models.turn * np.sqrt(models.weights[:, 0])),
+            models if (roots == 1.0).all() else replace(models, turn=models.turn * roots),
             1.0 / np.sqrt(equations.n) if free_bias else 0.0,
             theta,
             equations.mean_y if free_bias else np.zeros(theta.shape[1]),
