@@ -251,6 +251,40 @@ def test_predict_loads_only_what_it_needs(folder, tmp_path):
     assert (tmp_path / "p.csv").is_file()
 
 
+def test_train_loads_and_looks_through_only_what_it_needs(folder, tmp_path):
+    """Modules are not searched for garbage while they are loaded; the fit's own objects are."""
+    code = (
+        "import gc, sys; from leansvm.cli import main, _wait; sys.argv[0] = 'leansvm'\n"
+        "wait, seen = _wait.wait_for, []\n"
+        "def watched(work, *args):\n"
+        "    seen.append(gc.isenabled())\n"
+        "    found = wait(work, *args)\n"
+        "    seen.extend([gc.isenabled(), gc.get_freeze_count() > 10_000])\n"
+        "    return found\n"
+        "_wait.wait_for = watched\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert seen == [False, True, True], seen\n"
+        "late = {'skops', 'sklearn.svm', 'torch', 'matplotlib', 'jinja2', 'leansvm.papers'}\n"
+        "assert not late & set(sys.modules), late & set(sys.modules)"
+    )
+    out = tmp_path / "m.skops"
+    command = ["train", folder / "people.csv", "-t", "answer", "-o", out, "--cv", "0"]
+    subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True)
+    assert out.is_file()
+
+
+def test_other_commands_collect_garbage_as_usual(folder):
+    code = (
+        "import gc, sys; from leansvm.cli import main; sys.argv[0] = 'leansvm'\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert gc.isenabled()"
+    )
+    command = [sys.executable, "-c", code, "info", str(folder / "model.skops")]
+    subprocess.run(command, check=True)
+
+
 def test_reproduce_names_all_papers(run):
     from leansvm.papers import PAPERS
 

@@ -1,5 +1,7 @@
 """Rows one by one: residual, leverage and influence are those of refitting."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -7,7 +9,9 @@ from scipy.stats import kstest
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR, ReducedSVC
+from leansvm.basis.features import KernelFeatures
 from leansvm.inspection import inspect_rows, novelty
+from leansvm.ridge import pairs, without_row
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 
@@ -54,9 +58,89 @@ def left_out_errors(model, X, Y, weight):
     return weight * np.sum(residual**2, axis=1)
 
 
-def test_rows_that_are_not_kept_give_the_same(rows, monkeypatch):
-    from leansvm.ridge import without_row
+@pytest.mark.parametrize("bias", [{}, {"bias_penalty": 2.0}], ids=str)
+def test_rows_that_are_basis_points_are_not_computed_again(rows, monkeypatch, bias):
+    X, Y, weight = rows
+    numbers = np.random.default_rng(3).permutation(120)[:50]
+    given = PlainSparseLSSVR(2.0, gamma=0.3, basis=X[numbers].copy(), **bias)
+    expected = inspect_rows(given.fit(X, Y, sample_weight=weight), X, Y, weight)
+    model = PlainSparseLSSVR(2.0, gamma=0.3, basis=numbers, **bias)
+    model.fit(X, Y, sample_weight=weight)
+    computed, transform = [], KernelFeatures.transform
 
+    def counted(features, X, out=None):
+        computed.append(len(X))
+        return transform(features, X, out)
+
+    monkeypatch.setattr(KernelFeatures, "transform", counted)
+    found = inspect_rows(model, X, Y, weight)
+    assert sum(computed) == 120 - 50
+    for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-7)
+    with pytest.raises(ValueError, match="not those"):  # the basis rows alone are others
+        inspect_rows(model, np.where(np.isin(np.arange(120), numbers)[:, None], -X, X), Y, weight)
+
+
+def test_a_loaded_model_finds_its_basis_among_the_rows(rows):
+    X, Y, weight = rows
+    model = PlainSparseLSSVR(2.0, gamma=0.3, n_basis=50, random_state=0)
+    expected = inspect_rows(model.fit(X, Y, sample_weight=weight), X, Y, weight)
+    found = inspect_rows(pickle.loads(pickle.dumps(model)), X, Y, weight)
+    np.testing.assert_allclose(found.residual, expected.residual, rtol=1e-8)
+    np.testing.assert_allclose(found.novelty, expected.novelty, rtol=1e-8)
+
+
+def test_influence_is_computed_when_it_is_read(rows, monkeypatch):
+    X, Y, weight = (part.copy() for part in rows)
+    model = machines(X)["few"].fit(X, Y, sample_weight=weight)
+    pulls, calls = without_row.PrimalLeftOut.pulls, []
+
+    def counted(self, *args):
+        calls.append(1)
+        return pulls(self, *args)
+
+    monkeypatch.setattr(without_row.PrimalLeftOut, "pulls", counted)
+    found = inspect_rows(model, X, Y, weight)
+    assert not calls and "influence" not in repr(found)
+    expected = found.influence.copy()
+    assert found.influence is found.influence and len(calls) == 1
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.influence, expected)
+    np.testing.assert_array_equal(again.most_suspicious(3), found.most_suspicious(3))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_influence_of_rows_that_were_changed(rows, monkeypatch, kept):
+    X, Y, weight = (part.copy() for part in rows)
+    monkeypatch.setattr(without_row, "_KEEP_BYTES", 2**29 if kept else 0)
+    model = machines(X)["few"].fit(X, Y, sample_weight=weight)
+    expected = inspect_rows(model, X, Y, weight).influence
+    model = machines(X)["few"].fit(X, Y, sample_weight=weight)
+    found = inspect_rows(model, X, Y, weight)
+    X *= -1.0
+    if kept:  # nothing is read again
+        np.testing.assert_array_equal(found.influence, expected)
+    else:
+        with pytest.raises(ValueError, match="changed since then"):
+            _ = found.influence
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-11), (np.float32, 1e-4)])
+def test_both_forms_of_the_sums_over_pairs(monkeypatch, dtype, rtol):
+    monkeypatch.setattr(pairs, "_ROWS", 30)
+    monkeypatch.setattr(pairs, "_PANEL", 7)
+    rng = np.random.default_rng(4)
+    W, a, c = rng.normal(size=(100, 20)), rng.normal(size=(100, 3)), rng.uniform(size=(100, 2))
+    g = W @ W.T
+    tiles = [slice(0, 64), slice(64, 128)]
+    first, second = pairs.sums_by_forms(W.__getitem__, tiles, a, c, dtype)
+    np.testing.assert_allclose(first, g @ a, rtol=1e-9)
+    np.testing.assert_allclose(second, g**2 @ c, rtol=rtol)
+    np.fill_diagonal(g, 0.0)
+    np.testing.assert_allclose(pairs.squares_by_pairs(W, c, dtype), g**2 @ c, rtol=rtol)
+
+
+def test_rows_that_are_not_kept_give_the_same(rows, monkeypatch):
     X, Y, weight = rows
     model = machines(X)["few"].fit(X, Y, sample_weight=weight)
     expected = inspect_rows(model, X, Y, weight)

@@ -73,15 +73,72 @@ def test_a_list_of_candidates_keeps_its_order(few_judges):
     assert model.cv_curve_[[100.0, 0.01, 1.0, 1e4].index(model.C_)] == np.nanmin(model.cv_curve_)
 
 
-def test_weights_are_repetitions_on_a_sample(few_judges, sizes_on_a_sample):
+@pytest.mark.parametrize("C", ["loo", "gcv"])
+def test_weights_are_repetitions_on_a_sample(few_judges, sizes_on_a_sample, monkeypatch, C):
+    monkeypatch.setattr(criteria, "_CALIBRATION_ROWS", 150)
     times = rng.integers(0, 3, N)
     labels = np.where(Y > 1.0, "rare", "other")
-    a = SparseLSSVC(calibrate=True, **PARAMS).fit(X, labels, sample_weight=times)
+    a = SparseLSSVC(C, calibrate=True, **PARAMS).fit(X, labels, sample_weight=times)
     rows = np.repeat(np.arange(N), times)
-    b = SparseLSSVC(calibrate=True, **PARAMS).fit(X[rows], labels[rows])
+    b = SparseLSSVC(C, calibrate=True, **PARAMS).fit(X[rows], labels[rows])
+    assert a.fit_report_["left_out_on"] == b.fit_report_["left_out_on"] <= 150
     assert a.fit_report_["sizes"]["rows"] < N and a.C_ == b.C_ and a.n_support_ == b.n_support_
     assert_allclose(a.decision_function(X), b.decision_function(X), rtol=1e-6, atol=1e-8)
     assert_allclose(a.calibration_scale_, b.calibration_scale_, rtol=1e-5)
+
+
+def test_gcv_chooses_C_from_all_rows_and_calibrates_on_some(few_judges, monkeypatch):
+    labels = np.digitize(Y, [-1.0, 1.0])
+    monkeypatch.setattr(criteria, "_CALIBRATION_ROWS", 200)
+    some = SparseLSSVC("gcv", n_basis=40, **PARAMS).fit(X, labels)
+    assert 100 < some.fit_report_["left_out_on"] <= 200 == len(some._left_out)
+    assert "Calibrated on" in some.fit_report_["notes"][-1] and not hasattr(some, "loo_residuals_")
+    monkeypatch.undo()
+    every = SparseLSSVC("gcv", n_basis=40, **PARAMS).fit(X, labels)
+    assert "left_out_on" not in every.fit_report_ and len(every._left_out) == N
+    assert some.C_ == every.C_
+    assert_array_equal(some.cv_curve_, every.cv_curve_)
+    assert_allclose(some.dual_coef_, every.dual_coef_, rtol=1e-10)
+    # the left-out values of the drawn rows are those that all rows have
+    known = every._left_out[:, :3]
+    for values in some._left_out[:, :3]:
+        assert np.abs(known - values).max(axis=1).min() < 1e-8
+    assert_allclose(some._left_out[:, -1].sum(), N, rtol=0.1)  # weights: each stands for some
+    assert np.abs(some.predict_proba(X) - every.predict_proba(X)).mean() < 0.01
+
+
+def test_gcv_leaves_out_more_rows_than_a_search_where_they_cost_no_more(monkeypatch):
+    labels = Y > 0.0
+    monkeypatch.setattr(criteria, "_MANY_POINTS", 20)
+    monkeypatch.setattr(criteria, "_EVALUATION_ROWS", 100)
+    for work, rows in ((40**2 * 50, 100), (41**2 * 150, 150), (1e10, 250)):
+        monkeypatch.setattr(criteria, "_WORK_OF_ALL_ROWS", work)
+        monkeypatch.setattr(criteria, "_CALIBRATION_ROWS", 250)
+        model = SparseLSSVC("gcv", n_basis=40, **PARAMS).fit(X, labels)
+        assert 0.9 * rows <= model.fit_report_["left_out_on"] <= rows
+
+
+@pytest.mark.parametrize("C", ["loo", "gcv"])
+def test_only_loo_has_residuals_after_a_large_fit(few_judges, C):
+    model = SparseLSSVC(C, n_basis=40, **PARAMS).fit(X, Y > 0.0)
+    assert "left_out_on" in model.fit_report_ and hasattr(model, "loo_residuals_") == (C == "loo")
+    single = SparseLSSVC(1.0, n_basis=40, **PARAMS).fit(X, Y > 0.0)
+    assert "left_out_on" in single.fit_report_ and not hasattr(single, "loo_residuals_")
+
+
+@pytest.mark.parametrize("C", [1.0, "kfold", "gcv", "loo"], ids=str)
+def test_large_batches_calibrate_on_some_of_their_rows(few_judges, monkeypatch, C):
+    monkeypatch.setattr(criteria, "_CALIBRATION_ROWS", 100)
+    labels, half = Y > 0.0, N // 2
+    model = SparseLSSVC(C, n_basis=40, **PARAMS)
+    model.partial_fit(X[:half], labels[:half]).partial_fit(X[half:], labels[half:])
+    assert len(model._left_out) <= 200
+    assert_allclose(model._left_out[:, -1].sum(), N, rtol=0.2)
+    monkeypatch.undo()
+    every = SparseLSSVC(C, n_basis=40, **PARAMS)
+    every.partial_fit(X[:half], labels[:half]).partial_fit(X[half:], labels[half:])
+    assert len(every._left_out) == N
+    assert np.abs(model.predict_proba(X) - every.predict_proba(X)).mean() < 0.02
 
 
 def test_after_the_sizes_one_pass_gives_the_fit_on_those_points(sizes_on_a_sample):

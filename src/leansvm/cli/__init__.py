@@ -8,6 +8,8 @@ from leansvm._extras import needs
 
 def main() -> None:
     """Run the command line; the entry point of the script ``leansvm``."""
+    if sys.argv[1:2] in (["train"], ["tune"]):  # which `wait_for` follows
+        gc.disable()  # else the interpreter looks through all that is loaded, again and again
     try:
         from leansvm.cli._app import app
     except ModuleNotFoundError as error:

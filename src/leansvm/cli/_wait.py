@@ -7,6 +7,7 @@ the process ends without it. Nothing that writes files may run here.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,9 @@ _running: list[threading.Thread] = []
 
 def wait_for(work: Callable[[], Result], tick: Callable[[float], None] | None = None) -> Result:
     """Run `work` in a thread and return its result; `tick` gets the seconds since the start."""
+    if not gc.isenabled():  # from here on garbage is looked for, but not among what was loaded
+        gc.freeze()
+        gc.enable()
     found: dict[str, Any] = {}
 
     def run() -> None:

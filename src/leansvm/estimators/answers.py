@@ -26,7 +26,8 @@ class KeepsRows(KernelMachine):
     @cached_property
     def loo_residuals_(self) -> Any:
         """Residuals of left-out rows; `publish` sets them, except after a large fit."""
-        if "left_out_on" not in vars(self).get("fit_report_", ()):
+        by_loo = isinstance(self.C, str) and self.C == "loo"
+        if not by_loo or "left_out_on" not in vars(self).get("fit_report_", ()):
             name = type(self).__name__
             raise AttributeError(f"{name!r} object has no attribute 'loo_residuals_'")
         with tiles_within(self.cache_size):

@@ -201,9 +201,11 @@ def publish(
     if solution.left_out is not None and data.merged is not None:
         _use_left_out(estimator, data, solution.left_out, solution.drawn)
     elif solution.left_out is not None and estimator.calibrate:  # a batch
-        Y, weight = data.targets(), data.blocks().targets_of(np.arange(data.X.shape[0]))[1]
-        terms = Y - solution.left_out, class_numbers(Y), weight, data.class_weight
-        calibrate(estimator, *terms, before)
+        drawn = solution.drawn
+        rows = np.arange(data.X.shape[0]) if drawn is None else drawn.rows
+        Y, weight = data.blocks().targets_of(rows)
+        weight, values = weight if drawn is None else drawn.weight, Y - solution.left_out
+        calibrate(estimator, values, class_numbers(Y), weight, data.class_weight, before)
     if not solution.converged:
         warn(estimator, f": {solution.advice}", ConvergenceWarning)
     _warn_of_last_C(estimator, solution)

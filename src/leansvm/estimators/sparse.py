@@ -39,7 +39,9 @@ class SparseMachine(BasisMachine, Mergeable):
         rows that are not basis points (in large fits, of 2,000 sampled rows). "kfold"
         (`leansvm.model_selection.KFoldSums`) chooses by cross-validation, "gcv" by generalised
         cross-validation; do not use "gcv" with hundreds of basis points, because it overfits. The
-        strings try ``numpy.logspace(-6, 7, 50)``, large fits only some of these values.
+        strings try ``numpy.logspace(-6, 7, 50)``, large fits with "loo" only some of these values.
+        Large fits calibrate probabilities on sampled rows: the same 2,000, or with "gcv" up to
+        10,000.
     n_basis : int, float in (0, 1) or "auto"
         Number of basis points, or their share of the rows. "auto" doubles the number as long as
         that lowers the leave-one-out error by 1 % (beyond 2,000 points by 6 %), up to 4,000 points
@@ -194,7 +196,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 
         Basis points and gamma come from the first batch, or from an earlier `fit`. The result
         equals `fit` on all rows with that basis. Memory does not grow with the number of rows.
-        Probabilities are calibrated on the leave-one-out values of the last 100,000 rows.
+        Probabilities are calibrated on the leave-one-out values of the last 100,000 rows (of
+        large batches, of sampled rows).
 
         Parameters
         ----------

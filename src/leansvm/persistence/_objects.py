@@ -6,12 +6,12 @@ a model are compared with each other, and indices with what they point into.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.svm._base import BaseLibSVM
 
 from leansvm.basis.features import KernelFeatures
 from leansvm.dual.active_set import ActiveSet
@@ -42,7 +42,7 @@ def check_objects(model: Any) -> None:
             _check_machine(part)
         elif isinstance(part, TableEncoder):
             _check_table(part, part.n_features_in_)
-        elif isinstance(part, BaseLibSVM):
+        elif _is_libsvm(part):
             _check_libsvm(part)
 
 
@@ -304,7 +304,13 @@ def _check_kernel_basis(model: KernelBasis) -> None:
         raise ValueError("KernelBasis has no features")
 
 
-def _check_libsvm(model: BaseLibSVM) -> None:
+def _is_libsvm(part: Any) -> bool:
+    """Whether this is a machine of scikit-learn's LIBSVM; there is none before its module."""
+    module = sys.modules.get("sklearn.svm._base")  # to load it takes a while
+    return module is not None and isinstance(part, module.BaseLibSVM)
+
+
+def _check_libsvm(model: Any) -> None:
     """Check what scikit-learn hands to LIBSVM, which trusts it."""
     if not hasattr(model, "_n_support"):
         return

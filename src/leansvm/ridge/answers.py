@@ -74,6 +74,16 @@ class Fitted:
         features = self.features if self.kernel.precomputed else self.features.on_host()
         return Coordinates.of(sums, features, self.bias_penalty == 0, self.C)
 
+    @property
+    def rows_of_points(self) -> NDArray[np.intp] | None:
+        """The rows that are basis points, in the order of the factor; None if that is unknown."""
+        features, rows = self.coordinates.features, self.basis_rows
+        if features.L is None or features.kept is None or len(rows) != features.size:
+            return None
+        found = np.empty_like(rows)
+        found[np.argsort(features.kept)] = rows  # these are in the order of choice
+        return found
+
 
 class Answers:
     """Answers of one fit; ``data`` are its training rows, None if they are not known."""
@@ -114,7 +124,8 @@ class Answers:
             found = self._of_all_rows(data, fitted.coordinates.features, bias)
         else:
             blocks = data.blocks(4 * (fitted.features.width + 1))
-            found = PrimalLeftOut(blocks, fitted.coordinates, fitted.budget)
+            terms = fitted.coordinates, fitted.budget, fitted.rows_of_points
+            found = PrimalLeftOut(blocks, *terms)
         return self._checked(found)
 
     def _cancels(self, data: Any) -> bool:
@@ -150,6 +161,12 @@ class Answers:
             rows = to_host(self.data.blocks().take(self.unused))
             residual[self.unused] = self.data.targets()[self.unused] - to_host(values(rows))
         return residual
+
+    def influence(self) -> Array:
+        """Return the influence of every distinct row; raise a ValueError if rows were changed."""
+        if self.left_out.reads_rows and self._digest != _digest(self._data):
+            raise ValueError(_OTHER_ROWS)
+        return self.left_out.influence
 
     def refuse_other_rows(self) -> None:
         """Raise a ValueError if the rows are unknown, or not the rows of the fit."""

@@ -42,6 +42,7 @@ _BLURRED = 0.5  # smaller margins count as mistakes in part, so that no single r
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # factors of the log odds; the best one counts
 _MANY_POINTS, _WORK_OF_ALL_ROWS = 1000, 1e10  # with more points, or rows x points^2, rows are drawn
 _EVALUATION_ROWS = 2000  # rows that are drawn
+_CALIBRATION_ROWS = 10_000  # rows at most that are drawn for one model, where they cost no more
 _WORTH_SINGLE = 5e8  # rows x coordinates^2 from which single precision saves time
 _IN_SINGLE = 1e-5  # smallest ridge, over the largest eigenvalue, that allows it
 _RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
@@ -101,13 +102,19 @@ class EvaluationRows:
 
 
 def draw_evaluation_rows(
-    blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None
+    blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None, one_model: bool = False
 ) -> EvaluationRows:
-    """Draw rows to evaluate models on; no basis rows, if the others are enough."""
-    rng = np.random.RandomState(0)
-    drawn, outside = draw_for_all(blocks, _EVALUATION_ROWS, rng, basis_rows), True
+    """Draw rows to evaluate models on; no basis rows, if the others are enough.
+
+    For ``one_model`` more rows are drawn, which makes probabilities better: no search over C
+    repeats the work.
+    """
+    rng, count = np.random.RandomState(0), _EVALUATION_ROWS
+    if one_model:
+        count = max(count, min(_CALIBRATION_ROWS, int(_WORK_OF_ALL_ROWS / columns**2)))
+    drawn, outside = draw_for_all(blocks, count, rng, basis_rows), True
     if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
-        drawn, outside = draw_for_all(blocks, _EVALUATION_ROWS, rng), False
+        drawn, outside = draw_for_all(blocks, count, rng), False
     return EvaluationRows(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
 
 

@@ -27,7 +27,7 @@ from leansvm.ridge.criteria import (
     standard_error,
 )
 from leansvm.ridge.eigen import solve_for_every_C
-from leansvm.ridge.factor import decompose, model_at, theta_at
+from leansvm.ridge.factor import RidgeModels, decompose, model_at, theta_at
 from leansvm.ridge.kfold import FoldSums, fold_errors
 from leansvm.ridge.sums import NormalEquations, Sums, keep_rows_of_Z, normal_equations
 from leansvm.rows import Block, RowBlocks, declare, total_weight
@@ -69,7 +69,7 @@ def solve_sums(
 
     - folds choose C: `_solve_by_folds`
     - one C, no left-out residuals: here, by Cholesky
-    - left-out errors of all rows cost too much: `_solve_by_some_rows`
+    - left-out errors of all rows cost too much: `_solve_by_some_rows`, for GCV after the choice
     - nearly all rows are points: `_solve_in_dual`
     - otherwise: here, by eigenvalues for several C, by Cholesky for one
     """
@@ -82,9 +82,10 @@ def solve_sums(
         C = float(np.asarray(criterion.C))
         theta = theta_at(equations, C)
         return Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
-    by_loo = several and criterion.name == "loo"
-    if (by_loo or not several) and draws_rows(blocks, features.width):
-        return _solve_by_some_rows(blocks, features, sums.shift, equations, criterion)
+    by_loo, some_rows = several and criterion.name == "loo", draws_rows(blocks, features.width)
+    rows = blocks, features, sums.shift, equations
+    if (by_loo or not several) and some_rows:
+        return _solve_by_some_rows(*rows, criterion)
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
     share = 0.5 if blocks.n_rows <= _ROWS_FOR_DUAL else 0.95
     if (
@@ -100,7 +101,7 @@ def solve_sums(
     # as much as tiles may take, which follows the budget
     room = min(_KEEP_LOO_BYTES, get_config()["working_memory"] * 2**20)
     kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room and criterion.left_out
-    rows, curve = (blocks, features, sums.shift, equations), None
+    curve = None
     if by_loo:
         asked: Any = {"basis_rows": criterion.basis_rows, "judge": criterion.judge}
         curve = left_out_errors(*rows, models, keep=kept, **asked)
@@ -110,6 +111,10 @@ def solve_sums(
             raise ValueError(_NO_ROOM.format(equations.count))
     best = 0 if curve is None else first_of_the_best(curve)
     C, left_out = float(candidates[best]), None
+    if curve is not None and criterion.left_out and some_rows:  # GCV looked at no row
+        model = replace(models, weights=models.weights[:, [best]])
+        found = _solve_by_some_rows(*rows, replace(criterion, C=C, known=None), model)
+        return replace(found, curve=curve, error=float(curve[best]))
     # at one C by triangular solves, which lose fewer digits than the inverse in the models
     theta = models.theta(best) if several else theta_at(equations, C)
     if criterion.left_out:
@@ -150,12 +155,17 @@ def _solve_by_some_rows(
     shift: Array,
     equations: NormalEquations,
     criterion: Criterion,
+    model: RidgeModels | None = None,
 ) -> Solution:
-    """Choose C by the left-out errors of rows that stand for all; keep those at the C taken."""
+    """Choose C by the left-out errors of rows that stand for all; keep those at the C taken.
+
+    At one C, which may have been chosen already with its ``model``, the rows only calibrate.
+    """
     known, several, curve = criterion.known, np.ndim(criterion.C) == 1, None
     evaluation = None if known is None else known.evaluation
     if evaluation is None:
-        evaluation = draw_evaluation_rows(blocks, len(shift), criterion.basis_rows)
+        given = len(shift), criterion.basis_rows, model is not None
+        evaluation = draw_evaluation_rows(blocks, *given)
         evaluation.blocks.map(keep_rows_of_Z, features, shift)
     rows = evaluation.blocks, features, shift, equations
     errors = partial(left_out_errors, *rows, judge=criterion.judge)
@@ -166,7 +176,7 @@ def _solve_by_some_rows(
         C, model, curve = found.C, found.model, found.curve
     else:
         C = float(np.asarray(criterion.C))
-        model = model_at(equations, C)
+        model = model_at(equations, C) if model is None else model
     assert model is not None
     error = float(errors(model, keep=True)[0])
     drawn, left_out = evaluation.drawn, evaluation.blocks.concatenate(pop_left_out, 0)

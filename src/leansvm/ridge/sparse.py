@@ -123,11 +123,9 @@ class SparseProblem:
     def _kept_bytes(self, width: int, in_state: bool = False) -> int:
         """Return the bytes of the rows of Z that blocks keep for leave-one-out.
 
-        0 if C is judged on a sample, if no left-out residuals are needed, or if they do not fit.
+        0 if only a sample is left out, if no left-out residuals are needed, or if they do not fit.
         """
-        by = self.criterion
-        some_rows = by.name == "loo" or not np.ndim(by.C)
-        if not by.left_out or (some_rows and draws_rows(self.blocks, width)):
+        if not self.criterion.left_out or draws_rows(self.blocks, width):
             return 0
         rows = 8 * self.blocks.n_rows * (width * (1 + in_state) + 2)
         needed = rows + 8 * _MATRICES * self.folds * width**2

@@ -29,12 +29,12 @@ from leansvm.kernels import Kernel
 from leansvm.ridge.criteria import FLOOR
 from leansvm.ridge.factor import RidgeModels, model_at
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
+from leansvm.ridge.pairs import squares_by_pairs, sums_by_forms
 from leansvm.ridge.sums import Sums, normal_equations
 from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
 _KEEP_BYTES = 2**29  # of the training rows' coordinates; more, and they are computed again
-_PANEL = 256  # columns of a symmetric matrix at a time
 _TILE_BYTES = 2**26  # of what is computed from rows at a time
 _WORK_FOR_SINGLE = 1e9  # rows x coordinates^2, from which on influences are added up in float32
 
@@ -48,6 +48,7 @@ class LeftOut(ABC):
     leverage: Array  # h of every row
     weight: Array  # s of every row
     beyond: Array  # C (k(x, x) - |phi(x)|^2) of every row; nan where k(x, x) is unknown
+    reads_rows = False  # whether the rows are read again for what is asked later
 
     @abstractmethod
     def place(self, X: Any) -> Array:
@@ -115,7 +116,7 @@ def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Arra
     """
     if features.kernel.precomputed:
         return np.full(len(Phi), np.nan)
-    reached = np.square(Phi[:, : features.size]).sum(axis=1)
+    reached = np.einsum("ij,ij->i", Phi[:, : features.size], Phi[:, : features.size])
     missed = np.maximum(features.kernel.diag(X) - reached, 0.0)
     return np.asarray(C * (missed + features.kernel.change_to_bounds(X)))
 
@@ -142,12 +143,12 @@ class Coordinates:
         equations = normal_equations(sums, features, free_bias)
         models = model_at(equations, C)
         theta, rss = models.theta(), models.rss(equations)[:, 0]
-        trace = float(free_bias) + float(models.trace[0])
+        trace, roots = float(free_bias) + float(models.trace[0]), np.sqrt(models.weights[:, 0])
         return cls(
             features,
             C,
             equations.mean_phi if free_bias else np.zeros(features.width),
-            replace(models, turn=models.turn * np.sqrt(models.weights[:, 0])),
+            models if (roots == 1.0).all() else replace(models, turn=models.turn * roots),
             1.0 / np.sqrt(equations.n) if free_bias else 0.0,
             theta,
             equations.mean_y if free_bias else np.zeros(theta.shape[1]),
@@ -163,14 +164,33 @@ class Coordinates:
         """Return w(x) of rows and, last, what the basis does not reach of them."""
         return self.of_training_rows(X, None)[0]
 
-    def of_training_rows(self, X: Any, Y: Array | None) -> tuple[Array, Array | None]:
-        """Return w(x), with what the basis does not reach, and y - f(x) of rows with targets."""
-        Phi = self.features.transform(X)
+    def of_training_rows(
+        self, X: Any, Y: Array | None, point: NDArray[np.intp] | None = None
+    ) -> tuple[Array, Array | None]:
+        """Return w(x), with what the basis does not reach, and y - f(x) of rows with targets.
+
+        ``point`` says which point of the basis a row is, -1 if it is none.
+        """
+        Phi = self.features.transform(X) if point is None else self._columns(X, point)
         result = np.empty((len(Phi), self.width + 2))
         result[:, -2], result[:, -1] = self.constant, beyond_basis(self.features, X, Phi, self.C)
         Phi -= self.centre
         self.models.coordinates(Phi, self.features.size, out=result[:, :-2])
         return result, None if Y is None else Y - self.mean_y - Phi @ self.theta
+
+    def _columns(self, X: Any, point: NDArray[np.intp]) -> Array:
+        """Return phi of rows; that of a basis point is its row of L, which the fit has found."""
+        features, inside = self.features, point >= 0
+        if not (isinstance(X, np.ndarray) and inside.any()) or not np.array_equal(
+            X[inside], features.points[point[inside]]
+        ):  # these are other rows
+            return np.asarray(features.transform(X))
+        Phi = np.empty((len(X), features.width))
+        Phi[~inside] = features.transform(X[~inside])
+        # a column of L is contiguous
+        Phi[inside, : features.size] = np.take(features.L.T, point[inside], axis=1).T
+        Phi[:, features.size :] = features.constant or 0.0
+        return Phi
 
     def variances(self, X: Any, budget: int) -> Array:
         """Return the variance of f(x) over that of the noise, a tile at a time."""
@@ -186,15 +206,22 @@ class Coordinates:
 class PrimalLeftOut(LeftOut):
     """A basis of few points: one pass over the training rows, which stay where they are."""
 
-    def __init__(self, blocks: RowBlocks, coordinates: Coordinates, budget: int) -> None:
+    def __init__(
+        self,
+        blocks: RowBlocks,
+        coordinates: Coordinates,
+        budget: int,
+        basis_rows: NDArray[np.intp] | None = None,
+    ) -> None:
         self.coordinates = coordinates
         self._blocks = blocks
         width = 8 * (coordinates.width + 1)
         keep = blocks.n_rows * width <= min(_KEEP_BYTES, budget // 4)
-        found = blocks.collect(_left_out_rows, coordinates, keep)
+        found = blocks.collect(_left_out_rows, coordinates, keep, basis_rows)
         self.rows, self.target, self.weight, self.leverage, self.beyond = found[:5]
         self.residual, self._kept = found[5:]
         self.residual /= np.maximum(1.0 - self.leverage, FLOOR)[:, None]
+        self.reads_rows = self._kept is None
 
     @property
     def bytes_a_row(self) -> int:
@@ -218,26 +245,14 @@ class PrimalLeftOut(LeftOut):
         return np.einsum("ij,ij->i", places[:, :-1], places[:, :-1])
 
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
-        """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i minus the part of row i itself."""
-        width = self.coordinates.width + 1
-        many = len(self.rows) * width**2 > _WORK_FOR_SINGLE
-        dtype: Any = np.float32 if many else np.float64
-        once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width), dtype)
-        roots = np.sqrt(c)  # a product of one matrix with itself takes half the time
-        for rows in self._slices():
-            W = self.coordinates_of_rows(rows)
-            once += W.T @ a[rows]
-            for column, total in enumerate(twice):
-                scaled = np.multiply(W, roots[rows, column, None], dtype=dtype)
-                total += scaled.T @ scaled
-        first, second = np.empty(a.shape), np.empty(c.shape)
-        for rows in self._slices():
-            W = self.coordinates_of_rows(rows)
-            first[rows] = W @ once
-            W = W.astype(dtype, copy=False)
-            for column, total in enumerate(twice):
-                second[rows, column] = _quadratic_forms(W, total)
+        """Return w_i'(W'a) and sums of squares (`pairs`), without the part of row i itself."""
+        m, width = len(self.rows), self.coordinates.width + 1
+        dtype: Any = np.float32 if m * width**2 > _WORK_FOR_SINGLE else np.float64
         own = (self.leverage / self.weight)[:, None]
+        if self._kept is not None and m < 2 * c.shape[1] * width:
+            first = self._kept @ (self._kept.T @ a)
+            return first - own * a, squares_by_pairs(self._kept, c, dtype)
+        first, second = sums_by_forms(self.coordinates_of_rows, self._slices(), a, c, dtype)
         return first - own * a, second - own**2 * c
 
     def _slices(self) -> list[slice]:
@@ -251,23 +266,21 @@ class PrimalLeftOut(LeftOut):
         return self.coordinates.at(self._blocks.take(self.rows[rows]))[:, :-1]
 
 
-def _quadratic_forms(W: Array, M: Array) -> Array:
-    """Return w'M w of every row, M symmetric: its upper half counts twice."""
-    result = -np.einsum("ij,ij,j->i", W, W, M.diagonal())
-    for start in range(0, len(M), _PANEL):
-        columns = slice(start, start + _PANEL)
-        upper = 2 * np.triu(M[: start + _PANEL, columns], -start)
-        result += np.einsum("ij,ij->i", W[:, : start + _PANEL] @ upper, W[:, columns])
-    return np.asarray(result)
-
-
 @declare("X", "y", "weight")
-def _left_out_rows(block: Block, coordinates: Coordinates, keep: bool) -> tuple[Any, ...]:
+def _left_out_rows(
+    block: Block, coordinates: Coordinates, keep: bool, basis_rows: NDArray[np.intp] | None
+) -> tuple[Any, ...]:
     """Return number, weight, leverage, residual and (if kept) coordinates of rows that count."""
     weight = np.ones(block.stop - block.start) if block.weight is None else block.weight
     used = np.flatnonzero(weight > 0)
     Y, s = np.asarray(block.y)[used], np.asarray(weight, dtype=np.float64)[used]
-    W, errors = coordinates.of_training_rows(block.X[used], Y)
+    point = None
+    if basis_rows is not None:
+        numbers, places = block.positions(basis_rows)
+        point = np.full(len(weight), -1)
+        point[places] = numbers
+        point = point[used]
+    W, errors = coordinates.of_training_rows(block.X[used], Y, point)
     beyond, W = W[:, -1].copy(), W[:, :-1]
     leverage = s * np.einsum("ij,ij->i", W, W)
     return block.start + used, Y, s, leverage, beyond, errors, W if keep else None
