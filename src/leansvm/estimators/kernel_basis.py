@@ -17,9 +17,9 @@ from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BasisMachine
 from leansvm.estimators.machine import COUNT, POSITIVE, SHARE, stored
+from leansvm.estimators.publish import publish_kernel
 from leansvm.estimators.read import any_targets, validate
-from leansvm.estimators.run import Run, publish_kernel, running
-from leansvm.estimators.values import BasisData
+from leansvm.estimators.run import BasisData, Run, running
 from leansvm.newton.refit import refit
 from leansvm.rows import MemoryBlocks, check_points, resolve_cache_size, tiles_within
 from leansvm.tables.fitting import TableRows, encoded

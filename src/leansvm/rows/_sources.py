@@ -13,8 +13,6 @@ from leansvm.rows._stream import Batch, RowSource, StreamSource, place_of_row
 
 def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
     """Return the rows as a source, None for arrays in memory."""
-    if type(X) is np.ndarray:
-        return None
     if isinstance(X, RowSource):
         if y is not None or sample_weight is not None:
             raise ValueError(
