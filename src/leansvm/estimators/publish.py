@@ -10,6 +10,7 @@ for all zones. Targets are smoothed as Platt does: (N + 1) / (N + 2) for the own
 from __future__ import annotations
 
 from numbers import Real
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def publish(
     estimator.objective_, estimator.n_iter_ = solution.objective, solution.iterations
     if solution.curve is not None and not isinstance(estimator.C, Real):
         estimator.cv_curve_ = solution.curve
-    report = {name: getattr(solution, name) for name in _CERTIFIES}
+    report = dict(zip(_CERTIFIES, attrgetter(*_CERTIFIES)(solution), strict=True))
     report |= {"rows": data.n_positive, "basis": len(solution.coef), "outputs": data.n_outputs}
     report |= {"bytes": solution.bytes, **solution.details}
     if learned is not None:

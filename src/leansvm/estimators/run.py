@@ -22,7 +22,7 @@ from scipy.special import ndtri
 
 from leansvm._array_api import like_rows, namespace, rows_at, to_host
 from leansvm._parallel import serial_blas
-from leansvm._phases import Watch, out_of_time, step, watched_by
+from leansvm._phases import Watch, out_of_time, step, watching
 from leansvm.kernels import Kernel
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import (
@@ -268,12 +268,12 @@ def running(
         watch.tell = tasks.tell
     if estimator.verbose:
         watch.say = lambda line: print(f"{type(estimator).__name__}: {line}", flush=True)
-    before = vars(estimator).copy()
+    before, token = vars(estimator).copy(), watching.set(watch)
     try:
         run = Run(criterion or estimator._criterion(), watch, tasks, is_path)
         size = estimator.cache_size
         within = nullcontext() if size == "auto" else tiles_within(size)
-        with within, serial_blas(), watched_by(watch):
+        with within, serial_blas():
             yield run
     except BaseException as error:
         estimator.__dict__ = before
@@ -283,6 +283,8 @@ def running(
             f"{type(estimator).__name__}: the equations are too ill-conditioned for float64: lower "
             f"C, scale X, y or sample_weight, or use a positive semidefinite kernel."
         ) from error
+    finally:
+        watching.reset(token)
     if watch.cut:
         estimator.fit_report_["ended_early"] = list(watch.cut)
         warn(

@@ -122,10 +122,10 @@ class LeftOutResiduals:
 
 
 @declare(keeps=LeftOutResiduals)
-def pop_left_out(block: Block, model: int) -> Array:
+def pop_left_out(block: Block, model: int) -> tuple[Array]:
     """Return the residuals in one of the models, and drop those of all models."""
     residuals = block.state.pop(LeftOutResiduals).residuals[:, :, model]
-    return np.ascontiguousarray(to_host(residuals).T)
+    return (np.ascontiguousarray(to_host(residuals).T),)
 
 
 def left_out_errors(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import namespace, to_host
 from leansvm._parallel import blas_for
-from leansvm._phases import out_of_time, reach
+from leansvm._phases import out_of_time, step
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import (
     GAIN,
@@ -351,7 +351,8 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     doublings = max(0, round(np.log2(max(largest, 1) / _FIRST_NESTED)))
     size, best, found = int(np.ceil(largest / 2**doublings)), np.inf, None
     while True:
-        reach(min((size / _TYPICAL) ** 2 / 4, 0.8))  # what is behind: sizes quadruple the work
+        # what is behind: sizes quadruple the work
+        step(0.0, reached=min((size / _TYPICAL) ** 2 / 4, 0.8))
         fit.extend(size)
         C = None if found is None else found.C
         found = fit.best_C(candidates if C is None or size <= _SOME_C else np.array([C]), C)

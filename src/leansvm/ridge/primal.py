@@ -115,7 +115,7 @@ def solve_sums(
     if criterion.left_out:
         if not (by_loo and kept):
             left_out_errors(*rows, replace(models, weights=models.weights[:, [best]]), keep=True)
-        left_out = blocks.concatenate(pop_left_out, best if by_loo and kept else 0)
+        (left_out,) = blocks.collect(pop_left_out, best if by_loo and kept else 0)
     return Solution(
         "primal",
         features.coefficients(theta),
@@ -169,7 +169,7 @@ def _solve_by_some_rows(
         model = model_at(equations, C)
     assert model is not None
     error = float(errors(model, keep=True)[0])
-    drawn, left_out = evaluation.drawn, evaluation.blocks.concatenate(pop_left_out, 0)
+    drawn, (left_out,) = evaluation.drawn, evaluation.blocks.collect(pop_left_out, 0)
     theta, spread = model.theta(), standard_error(np.square(left_out).sum(axis=1), drawn.weight)
     note = (
         f"{'C was chosen by' if several else 'Calibrated on'} the left-out errors of "

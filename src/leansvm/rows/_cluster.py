@@ -24,7 +24,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.rows._blocks import RowBlocks, declared, join
+from leansvm.rows._blocks import RowBlocks, declared
 from leansvm.rows._budget import host_tile_rows, resolve_cache_size
 from leansvm.rows._cluster_work import assemble, encoded_batch, has_gaps, survey_of, work
 from leansvm.rows._dask import Partitions, starts_of, to_batch
@@ -181,10 +181,6 @@ class ClusterBlocks(RowBlocks):
     ) -> Any:
         """Call ``function(part, *args)`` for every group, a `Part`; combine as `fold` does."""
         return self._combined(combine, self._run(("fold_parts", combine), function, args))
-
-    def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-        """Join the tuples of arrays in every group, then those of the groups."""
-        return join(gather(self._client, self._run(("collect",), function, args)))
 
     def _combined(self, combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
         """Combine the groups' results: many of them on the workers first."""

@@ -242,4 +242,4 @@ def _missed(block: Block, rounding: Rounding, k: int) -> Any:
 
 @declare(keeps=CandidateRows)
 def _end(block: Block) -> None:
-    block.drop(CandidateRows)
+    block.state.pop(CandidateRows, None)
