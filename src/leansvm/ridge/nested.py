@@ -37,6 +37,7 @@ from leansvm.ridge.criteria import (
     EvaluationRows,
     LeftOutResiduals,
     draw_evaluation_rows,
+    first_of_the_best,
     left_out_errors,
     rows_inside,
     standard_error,
@@ -55,7 +56,6 @@ from leansvm.ridge.sums import (
     rows_of_Z,
 )
 from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
-from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 # from 2,000 points on a size costs seconds: it is tried where the one before saved so much

@@ -22,6 +22,7 @@ from leansvm.ridge.bracket import ChosenC, search
 from leansvm.ridge.criteria import (
     draw_evaluation_rows,
     draws_rows,
+    first_of_the_best,
     left_out_errors,
     pop_left_out,
     standard_error,
@@ -31,7 +32,7 @@ from leansvm.ridge.factor import decompose, model_at, theta_at
 from leansvm.ridge.kfold import FoldSums, fold_errors
 from leansvm.ridge.sums import NormalEquations, Sums, keep_rows_of_Z, normal_equations
 from leansvm.rows import Block, RowBlocks, declare, total_weight
-from leansvm.solution import Solution, first_of_the_best
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28

@@ -380,12 +380,10 @@ class MemoryBlocks(RowBlocks):
                 yield function(block, *args)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
-        """Return the rows with these numbers, in this order."""
         rows = rows_at(self._X, indices)
         return np.asarray(rows) if isinstance(rows, np.memmap) else rows
 
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
-        """Return targets and weights (None without any) of the rows with these numbers."""
         y = None if self._y is None else to_host(rows_at(self._y, indices))
         return y, None if self._weight is None else to_host(rows_at(self._weight, indices))
 

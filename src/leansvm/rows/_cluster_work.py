@@ -100,7 +100,6 @@ class Part(RowBlocks):
         self.n_features, self.dtype = blocks[0].X.shape[1], blocks[0].X.dtype
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Yield ``function(block, *args)`` for every block, in row order."""
         for block in self._blocks:
             yield function(block, *args)
 

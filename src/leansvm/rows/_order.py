@@ -194,7 +194,7 @@ class WeightedSample:
     blocks: RowBlocks
     rng: np.random.RandomState
     by_values: bool = False
-    rows: Rows = field(default_factory=partial(np.empty, 0, np.intp))  # drawn so far, in order
+    rows: Any = field(default_factory=partial(np.empty, 0, np.intp))  # drawn so far, in order
     left: Array | None = None  # weights; 0 for rows that are drawn
 
     def first(self, count: int) -> Rows:
