@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from leansvm._array_api import like_rows, namespace, rows_at, to_host
-from leansvm._parallel import serial_blas
+from leansvm._parallel import limited_blas
 from leansvm._phases import Watch, out_of_time, step, watching
 from leansvm.kernels import Kernel
 from leansvm.ridge.primal import Criterion
@@ -273,7 +273,7 @@ def running(
         run = Run(criterion or estimator._criterion(), watch, tasks, is_path)
         size = estimator.cache_size
         within = nullcontext() if size == "auto" else tiles_within(size)
-        with within, serial_blas():
+        with within, limited_blas():
             yield run
     except BaseException as error:
         estimator.__dict__ = before

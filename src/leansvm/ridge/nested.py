@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import namespace, to_host
-from leansvm._parallel import blas_for
+from leansvm._parallel import limited_blas
 from leansvm._phases import out_of_time, step
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import (
@@ -142,7 +142,7 @@ class NestedFit:
             theta = models.theta(best)
         else:
             known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
-            with blas_for(self.features.width):
+            with limited_blas(self.features.width):
                 found = search(self.equations, candidates, self.left_out_errors, known)
             assert found.model is not None
             theta, clear = found.model.theta(), found.model.upper  # or 1/C is lost in rounding
@@ -162,7 +162,7 @@ class NestedFit:
             first = sizes + int(self.equations.constant is not None)
             inside = np.arange(len(known.model.z))[:, None] < first
             models = replace(known.model, weights=inside.astype(np.float64))
-            with blas_for(self.features.width):
+            with limited_blas(self.features.width):
                 return self.left_out_errors(models, keep=True)
         try:
             models = factor_prefixes(self.equations, C).models(sizes)
