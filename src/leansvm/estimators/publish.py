@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
@@ -321,9 +321,7 @@ def _cross_entropy(z: Array, targets: Array, weight: Array) -> tuple[float, Arra
 
 def log_shares(scaled: Array) -> Array:
     """Return log p for p ~ sigma(scaled), rows adding up to one."""
-    logs = log_expit(scaled)
-    top = logs.max(axis=1, keepdims=True)
-    return np.asarray(logs - top - np.log(np.sum(np.exp(logs - top), axis=1, keepdims=True)))
+    return np.asarray(log_softmax(log_expit(scaled), axis=1))
 
 
 def offsets_of(slopes: Array) -> Array:
