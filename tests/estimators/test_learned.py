@@ -17,6 +17,7 @@ from leansvm import (
     SparseLSSVC,
     SparseLSSVR,
 )
+from leansvm.inspection import novelty
 from leansvm.kernels import KERNELS, PER_FEATURE
 
 rng = np.random.default_rng(5)
@@ -56,10 +57,28 @@ def test_every_machine_learns_scales(name):
 
 def test_a_model_with_the_gamma_that_was_learned_is_the_same_model():
     model = SparseLSSVR(kernel="matern32", n_basis=50, random_state=0).fit(X, TARGET)
-    assert model.clip_ is None
+    used = model.gamma_ > 0
+    assert_array_equal(np.array(model.clip_)[:, used], [X.min(axis=0)[used], X.max(axis=0)[used]])
     given = clone(model).set_params(gamma=model.gamma_).fit(X, TARGET)
     assert_allclose(given.predict(X), model.predict(X), rtol=1e-9)
     assert not hasattr(given, "feature_scales_")
+
+
+@pytest.mark.parametrize("kernel", ["auto", "matern32"])
+def test_predictions_end_at_the_edge_of_the_training_rows(kernel):
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, size=(300, 3))
+    target = np.sin(3 * rows[:, 0]) * np.cos(2 * rows[:, 1]) + 4.0
+    model = SparseLSSVR(kernel=kernel, n_basis=80, random_state=0).fit(rows, target)
+    edge = rows[:50].copy()
+    edge[:, 0] = rows[:, 0].max()
+    beyond = edge + np.array([5.0, 0.0, 0.0])
+    assert_allclose(model.predict(beyond[:10]), model.predict(edge[:10]), rtol=1e-9)
+    # but such rows are unlike the training rows, and their intervals are wider
+    assert novelty(model, beyond).max() < 0.02 < np.median(novelty(model, rows))
+    low, high = model.predict_interval(beyond, adaptive=True).T
+    low_at, high_at = model.predict_interval(edge, adaptive=True).T
+    assert np.all(high - low > 2 * (high_at - low_at))
 
 
 def test_clipping_is_part_of_the_model():

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from leansvm import linalg
-from leansvm.kernels import Kernel
+from leansvm.kernels import Kernel, Mixture
 
 EVERY_KERNEL = [
     "linear",
@@ -121,3 +121,25 @@ def test_wrong_number_of_features():
     kernel, _ = both("rbf")
     with pytest.raises(ValueError, match="clip has bounds of 3 features, X has 4"):
         kernel.block(np.zeros((2, 4)), np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32", "matern52", "laplacian"])
+def test_change_to_the_bounds_is_the_variance_of_a_difference(name):
+    bounded, free = both(name)
+    X = 2 * rows_of(name, 40)
+    inside = np.clip(X, LOWER, UPPER)
+    pairs = [free.block(np.stack([x, z]), np.stack([x, z])) for x, z in zip(X, inside, strict=True)]
+    expected = [K[0, 0] - 2 * K[0, 1] + K[1, 1] for K in pairs]
+    assert_allclose(bounded.change_to_bounds(X), expected, atol=1e-7)
+    assert_allclose(bounded.change_to_bounds(sparse.csr_matrix(X)), expected, atol=1e-7)
+    assert_array_equal(bounded.change_to_bounds(inside), np.zeros(40))
+    assert_array_equal(free.change_to_bounds(X), np.zeros(40))
+
+
+def test_change_to_the_bounds_of_a_mixture_leaves_out_the_linear_part():
+    parts = [(0.6, "rbf", [1.0, 0.2, 0.0]), (0.4, "linear", [1.0, 1.0, 1.0])]
+    X = 2 * rows_of("rbf", 30)
+    alone = Kernel("rbf", gamma=np.array(parts[0][2]), clip=(LOWER, UPPER))
+    mixture = Kernel(Mixture(parts, clip=(LOWER, UPPER)))
+    assert_allclose(mixture.change_to_bounds(X), 0.6 * alone.change_to_bounds(X))
+    assert_array_equal(Kernel(Mixture(parts)).change_to_bounds(X), np.zeros(30))

@@ -85,7 +85,8 @@ def test_importance_is_the_scale_of_standardised_features(kernel):
     found = learn(X, y, [kernel])
     power = 1.0 if kernel == "laplacian" else 0.5
     expected = found.gamma**power * X.std(axis=0)
-    assert found.clip is None
+    used = found.gamma > 0  # bounds are the range of the rows: no tail is heavy
+    assert_array_equal(np.array(found.clip)[:, used], [X.min(axis=0)[used], X.max(axis=0)[used]])
     assert_allclose(found.scales, expected / expected.max(), rtol=1e-6, atol=1e-12)
 
 
@@ -314,12 +315,30 @@ def test_heavy_tails_are_clipped():
     X[:, 3] = np.exp(3 * X[:, 3])
     found = learn(X, y + np.tanh(X[:, 3]))
     assert found.clip[1][3] < X[:, 3].max() / 2
-    assert found.clip[0][3] < X[:, 3].min()
-    others = [0, 1, 2, 4]
-    assert np.isinf(found.clip[0][others]).all() and np.isinf(found.clip[1][others]).all()
-    # bounds of a feature that is not used do not matter
+    # the others, and the side without a tail, end where the rows do
+    assert found.clip[0][3] == X[:, 3].min()
+    others = np.flatnonzero(found.gamma * [1, 1, 1, 0, 1])
+    ends = X.min(axis=0)[others], X.max(axis=0)[others]
+    assert_array_equal(np.array(found.clip)[:, others], ends)
+    # a feature that is not used has no bounds
     assert learn(X, y).gamma[3] == 0
-    assert learn(X, y).clip is None
+    assert np.isinf(np.array(learn(X, y).clip)[:, 3]).all()
+
+
+def test_bounds_are_the_range_of_all_rows_not_of_the_sample():
+    X, y = friedman(n=6000)
+    far = np.r_[np.argmin(X[:, 0]), np.argmax(X[:, 1])]
+    found = learn(X, y)
+    assert found.report["rows"] < 6000
+    assert found.clip[0][0] == X[far[0], 0] and found.clip[1][1] == X[far[1], 1]
+
+
+def test_categories_have_no_bounds():
+    X, y = friedman(n=200)
+    X[:, 4] = X[:, 4] > 0.5
+    numeric = np.array([True, True, True, True, False])
+    found = learn(X, y + X[:, 4], numeric=numeric)
+    assert found.gamma[4] > 0 and np.isinf(np.array(found.clip)[:, 4]).all()
 
 
 def test_features_of_two_values_have_no_bounds():

@@ -68,8 +68,8 @@ class KernelMachine(Machine):
         How quickly the kernel changes along each feature, relative to the spread of the feature;
         the largest is 1. This is not an importance. Only with ``gamma="learn"``.
     clip_ : tuple of two ndarrays of shape (n_features,), or None
-        Lower and upper bounds to which features are clipped, if ``gamma="learn"`` found heavy
-        tails.
+        Lower and upper bounds between which ``gamma="learn"`` clips features: the range of the
+        training rows, or less for heavy tails. A mixture has its own bounds.
     """
 
     _batch_parameters: dict[str, Any]  # those of `fit`, or of the first batch

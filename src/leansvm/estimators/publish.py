@@ -229,7 +229,8 @@ def warn_beyond(estimator: Any, X: Any) -> None:
     warn(
         estimator,
         f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
-        f"{name}. Kernel models do not extrapolate: do not trust these predictions.",
+        f"{name}. Kernel models do not extrapolate: predictions stay what they are at the edge of "
+        f"the range. Do not trust them.",
     )
 
 

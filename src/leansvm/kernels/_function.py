@@ -150,6 +150,14 @@ class DistanceKernel(KernelFunction):
             return Expression(self.sum, "exp", points, coef, scales)
         return Expression(self.sum, "root", points, coef, scales, terms[:2])
 
+    def change(self, X: Array, Z: Array) -> Array:
+        """Return k(x, x) - 2 k(x, z) + k(z, z) of rows one by one: how much f may change between.
+
+        It is the variance of f(x) - f(z) of a random function with this covariance.
+        """
+        D = self.distance(X, Z) @ np.broadcast_to(self.gamma, X.shape[1])
+        return np.asarray(2.0 * (1.0 - self.value_and_slope(D)[0]))
+
     def gamma_of(self, f: int) -> float:
         """Return the gamma of one feature."""
         return float(self.gamma if np.ndim(self.gamma) == 0 else self.gamma[f])

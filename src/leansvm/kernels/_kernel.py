@@ -16,7 +16,13 @@ from scipy import sparse
 
 from leansvm._array_api import device_of, foreign_namespace, to_host
 from leansvm.kernels._columns import ClippedRow, check_bounds, clipped
-from leansvm.kernels._function import Gamma, KernelFunction, RowForm, float_type
+from leansvm.kernels._function import (
+    DistanceKernel,
+    Gamma,
+    KernelFunction,
+    RowForm,
+    float_type,
+)
 from leansvm.kernels.chi2 import Chi2
 from leansvm.kernels.cosine import Cosine
 from leansvm.kernels.dot import Linear, Poly, Sigmoid
@@ -25,7 +31,7 @@ from leansvm.kernels.laplacian import Laplacian
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
 from leansvm.kernels.rbf import Gaussian
-from leansvm.linalg import tile_rows
+from leansvm.linalg import dense_rows64, tile_rows
 
 _CLASSES: tuple[type[KernelFunction], ...] = (
     *(Linear, Gaussian, Matern12, Matern32, Matern52, Laplacian),
@@ -190,6 +196,18 @@ class Kernel:
     def diag(self, X: Any, start: int = 0) -> Any:
         """Return k(x_i, x_i) of every row; ``start`` is the number of the first one."""
         return self.function.diag(X if self.has_unit_diagonal else self._clipped(X), start)
+
+    def change_to_bounds(self, X: Any) -> NDArray[np.float64]:
+        """Return the variance of f(x) - f(z), z being x moved between the bounds.
+
+        f is a random function whose covariance is this kernel without its bounds. 0 inside them.
+        """
+        if self._mixture is not None:
+            return self._mixture.change_to_bounds(X)
+        if self.clip is None or not isinstance(self.function, DistanceKernel):
+            return np.zeros(X.shape[0])
+        rows = dense_rows64(X)
+        return self.function.change(rows, clipped(rows, self.clip))
 
     def row_form(self, points: Any) -> RowForm | None:
         """Return the function x -> k(x, z_j) of every point; None if a block is as fast.

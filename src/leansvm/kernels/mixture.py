@@ -27,7 +27,7 @@ from leansvm.kernels.dot import Linear
 from leansvm.kernels.laplacian import Laplacian
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.rbf import Gaussian
-from leansvm.linalg import scaled_rows, tile_rows
+from leansvm.linalg import dense_rows64, scaled_rows, tile_rows
 
 PARTS: dict[str, type[KernelFunction]] = {
     kind.name: kind for kind in (Gaussian, Matern12, Matern32, Matern52, Laplacian, Linear)
@@ -256,6 +256,18 @@ class Mixture(KernelFunction):
 
     def diag(self, X: Any, start: int = 0) -> Any:
         return sum(part.weight * function.diag(rows) for part, function, rows in self._terms(X))
+
+    def change_to_bounds(self, X: Any) -> Array:
+        """Return the variance of f(x) - f(z), z being x moved between the bounds of distances."""
+        if self.clip is None:
+            return np.zeros(X.shape[0])
+        rows = dense_rows64(X)
+        inside, total = clipped(rows, self.clip), np.zeros(len(rows))
+        for part in self.parts:  # quantile features have no bounds: their curves are flat there
+            function = PARTS[part.kernel](part.gamma[: self.n_features])
+            if isinstance(function, DistanceKernel):
+                total += part.weight * function.change(rows, inside)
+        return total
 
     def row_form(self, points: Array) -> RowForm | None:
         forms = [function.row_form(rows) for _, function, rows in self._terms(points)]

@@ -4,11 +4,15 @@ Features are clipped to mean +- 5 standard deviations of what is left after clip
 rounds), centred and divided by their standard deviation; targets likewise. Rows far out in a heavy
 tail would otherwise be near no basis point, and units would matter. Mixtures also see quantile
 features, and their linear part sees the features without bounds.
+
+The learned kernel also ends at the least and the largest value of the training rows: beyond them
+it sees the edge, and predictions stay what they are there. (A kernel that went on would return to
+the intercept, which may be far from every target.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +54,7 @@ WAY_OUT = "Give gamma a number or an array, or raise cache_size."
 class ClippedUnits:
     """Bounds, centre and spread of every feature."""
 
-    lower: Array  # -inf and inf where nothing lies beyond the bounds
+    lower: Array  # -inf and inf: no bounds
     upper: Array
     centre: Array  # mean after clipping
     spread: Array  # standard deviation after clipping; 0 where the feature is constant
@@ -59,10 +63,17 @@ class ClippedUnits:
     varies: Mask  # features that are not constant
 
     def clip(self, used: Mask) -> tuple[Array, Array] | None:
-        """Return the bounds of features that are used where they cut anything, otherwise None."""
+        """Return the bounds of the features that are used; None if there are none."""
         lower = np.where(used, self.lower, -np.inf)
         upper = np.where(used, self.upper, np.inf)
         return (lower, upper) if np.isfinite([lower, upper]).any() else None
+
+    def ending_at(self, least: Array, most: Array, numeric: Mask | None) -> ClippedUnits:
+        """Return these units, with bounds no further out than ``least`` and ``most``."""
+        ends = self.varies if numeric is None else self.varies & numeric
+        lower = np.where(ends, np.maximum(self.lower, least), self.lower)
+        upper = np.where(ends, np.minimum(self.upper, most), self.upper)
+        return replace(self, lower=lower, upper=upper)
 
     @property
     def reach(self) -> tuple[Array, Array]:
@@ -91,7 +102,7 @@ class ClippedUnits:
 def clipped_units(
     X: Array, weight: Array, contain_zero: bool, numeric: Mask | None = None
 ) -> ClippedUnits:
-    """Measure the features of weighted rows.
+    """Measure the features of weighted rows; bounds only where they cut a heavy tail.
 
     ``contain_zero``: 0 must lie between the bounds, so that clipped CSR rows stay sparse. Features
     that are not ``numeric`` (indicators, cycles) keep their unit and have no bounds.
@@ -225,6 +236,10 @@ def draw_sample(
     of_column = np.concatenate([of_feature, of_curve, of_feature])[: table.shape[1]]
     group = np.asarray(np.unique(of_column, return_inverse=True)[1], np.intp)
     columns_of = n_plain, slice(0, beside), linear
+    least, most = order_of(blocks, by_values=True).ends or units.ends
+    if is_sparse:  # clipped rows stay sparse
+        least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
+    units = units.ending_at(least, most, numeric)
     return ScaleSample(table, Y, weight, unit, total, units, curves, group, is_sparse, *columns_of)
 
 

@@ -109,11 +109,15 @@ class LeftOut(ABC):
 
 
 def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Array:
-    """Return C (k(x, x) - |phi(x)|^2) of rows; nan for a precomputed kernel."""
+    """Return C (k(x, x) - |phi(x)|^2) of rows; nan for a precomputed kernel.
+
+    Rows beyond the kernel's bounds get what f may change between them and the bounds, in addition.
+    """
     if features.kernel.precomputed:
         return np.full(len(Phi), np.nan)
     reached = np.square(Phi[:, : features.size]).sum(axis=1)
-    return np.asarray(C * np.maximum(features.kernel.diag(X) - reached, 0.0))
+    missed = np.maximum(features.kernel.diag(X) - reached, 0.0)
+    return np.asarray(C * (missed + features.kernel.change_to_bounds(X)))
 
 
 # ---------------------------------------------------------------------------- a small basis
@@ -309,9 +313,10 @@ class DualLeftOut(LeftOut):
         diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
         self.residual = self.beta / diagonal[:, None]
         self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - FLOOR)
-        self.beyond = np.zeros(m)
         if isinstance(kernel, KernelFeatures):
             self.beyond = beyond_basis(kernel, X, self._points, C)
+        else:
+            self.beyond = C * kernel.change_to_bounds(X)
 
     def _similar(self, X: Any) -> Array:
         """Return k(x, x_i) of rows and all training rows."""
@@ -334,6 +339,7 @@ class DualLeftOut(LeftOut):
             result[:, -1] = beyond_basis(self._kernel, X, Phi, self.C)
             return result
         result[:, :-2] = self._similar(X)
+        result[:, -1] = self.C * self._kernel.change_to_bounds(X)
         # a row of a precomputed matrix does not have it
         result[:, -2] = np.nan if self._kernel.precomputed else self._kernel.diag(X)
         return result

@@ -50,6 +50,7 @@ class RowOrder(NamedTuple):
 
     rows: Rows
     weight: Array  # sample weights: without those of the classes, which are costs of errors
+    ends: tuple[Array, Array] | None  # least and largest value of every feature; by values alone
 
 
 def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
@@ -62,12 +63,13 @@ def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
     blocks.orders = {} if blocks.orders is None else blocks.orders
     if by_values in blocks.orders:
         return blocks.orders[by_values]
-    order, weight = np.arange(blocks.n_rows), None
+    order, weight, ends = np.arange(blocks.n_rows), None, None
     if by_values:
         total, low, high, sums = blocks.fold(_joined_ranges, _ranges_of_block, blocks.class_weight)
         # t = sum_j factor_j (x_j - low_j); features that are distributed alike are told apart by
         # their numbers, a little
         own, d = np.random.default_rng(0).uniform(0.5, 1.5, len(low)), blocks.n_features
+        ends = low[:d], high[:d]
         with np.errstate(all="ignore"):
             width = high - low
             mean = np.floor(_GRID * ((sums / total - low) / width)) / _GRID
@@ -83,7 +85,7 @@ def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
     elif blocks.weighted:
         (weight,) = blocks.collect(_weights_of_block)
     weight = np.ones(len(order)) if weight is None else weight[order]
-    blocks.orders[by_values] = RowOrder(order[weight > 0], weight[weight > 0])
+    blocks.orders[by_values] = RowOrder(order[weight > 0], weight[weight > 0], ends)
     return blocks.orders[by_values]
 
 
