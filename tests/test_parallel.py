@@ -13,7 +13,7 @@ import threadpoolctl
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from leansvm import LSSVC, LowRankLSSVC, ReducedSVC, SparseLSSVC, _parallel
-from leansvm._parallel import blas_for, for_tiles, serial_blas
+from leansvm._parallel import for_tiles, limited_blas
 from leansvm.estimators import machine
 from leansvm.rows import MemoryBlocks
 
@@ -88,15 +88,15 @@ def test_blas_is_serial_inside():
     assert inside == [{1}] * 6
 
 
-def test_serial_blas_says_how_many_threads_there_were():
-    with serial_blas() as threads:
+def test_limited_blas_says_how_many_threads_there_were():
+    with limited_blas() as threads:
         assert threads == 2
         assert set(blas_threads().values()) == {1}
 
 
 def test_nested():
-    with serial_blas():
-        with serial_blas():
+    with limited_blas():
+        with limited_blas():
             assert set(blas_threads().values()) == {1}
         assert set(blas_threads().values()) == {1}
     assert set(blas_threads().values()) == {2}
@@ -116,7 +116,7 @@ def test_tiles_inside_tiles():
 
 
 def test_restored_after_an_exception():
-    with pytest.raises(KeyError), serial_blas():
+    with pytest.raises(KeyError), limited_blas():
         raise KeyError
     assert set(blas_threads().values()) == {2}
 
@@ -171,7 +171,7 @@ def test_overlapping_threads_do_not_restore_each_others_limit(first_leaves_first
     def work(me, other, leaves_first):
         if me == "second":
             assert entered[other].wait(20)
-        with serial_blas():
+        with limited_blas():
             entered[me].set()
             assert entered[other].wait(20)
             if not leaves_first:
@@ -312,7 +312,7 @@ def cores(monkeypatch, tmp_path):
 
 
 def limits_of(rows, **options):
-    with blas_for(rows, **options):
+    with limited_blas(rows, **options):
         return set(blas_threads().values())
 
 
@@ -324,7 +324,7 @@ def test_a_large_matrix_gets_the_free_cores(cores, count, running, threads):
     cores(count, running)
     assert limits_of(2000) == {threads}
     assert set(blas_threads().values()) == {2}
-    with serial_blas():
+    with limited_blas():
         assert limits_of(2000) == {threads}
         assert set(blas_threads().values()) == {1}
 
@@ -353,7 +353,7 @@ def test_threads_that_spin_after_a_large_matrix_are_not_counted(cores):
 
 def test_tiles_within_a_large_matrix_have_serial_blas(cores):
     cores(2, 1)
-    with blas_for(2000):
+    with limited_blas(2000):
         assert limits_inside_tiles() == [{1}] * 4
         assert set(blas_threads().values()) == {2}
 
@@ -370,7 +370,7 @@ def test_a_large_matrix_beside_another_fit_has_one_thread(cores):
     release, entered = threading.Event(), threading.Event()
 
     def hold():
-        with serial_blas():
+        with limited_blas():
             entered.set()
             release.wait(20)
 
@@ -399,7 +399,7 @@ def test_a_fit_holds_blas_to_one_thread(estimator, monkeypatch):
 def test_the_number_of_threads_to_work_with_is_known_inside():
     inside = []
     assert _parallel.blas_threads() == 2
-    with serial_blas():
+    with limited_blas():
         assert _parallel.blas_threads() == 2
         for_tiles(2, 1, lambda start, stop: inside.append(_parallel.blas_threads()))
     assert inside == [1, 1]

@@ -2,18 +2,28 @@
 
 import time
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from leansvm import LSSVC, LowRankLSSVC, ReducedSVC, SparseLSSVC, SparseLSSVR
-from leansvm._phases import Phases, Watch, out_of_time, reach, step, watched_by
+from leansvm._phases import Phases, Watch, out_of_time, step, watching
 from leansvm._sklearn import HAS_CALLBACKS
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(400, 3))
 y = np.sin(2 * X[:, 0]) + X[:, 1] > 0
+
+
+@contextmanager
+def watched_by(watch):
+    token = watching.set(watch)
+    try:
+        yield
+    finally:
+        watching.reset(token)
 
 
 class Shares:
@@ -47,7 +57,7 @@ def test_the_share_of_the_plan_only_grows():
                 step(0.25)
             assert watch.share == pytest.approx(1 / 4)
         with phases("c"):  # "b" does not come
-            reach(0.5)
+            step(0.0, reached=0.5)
             step(1.0)  # does not count beside what is known
             assert watch.share == pytest.approx(3.5 / 4)
             time.sleep(0.01)

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn import set_config
 
 from leansvm import SparseLSSVC
-from leansvm._parallel import serial_blas
+from leansvm._parallel import limited_blas
 from leansvm.learning.objective import LooObjective
 
 from .._harness import SkipBenchmark
@@ -41,7 +41,7 @@ def gradients(device: Any, features: int, scale: float) -> list[dict[str, Any]]:
         given, gamma = (X, X[:points].copy(), Y, weight), np.full((3, features), 0.5 / features)
         host = LooObjective(PARTS, *given)
         there = LooObjective(PARTS, *given, place=device.put(X[:1]))
-        with serial_blas():
+        with limited_blas():
             expected, measured = host(gamma, 0.1), there(gamma, 0.1)
             on_host = min(seconds(device, lambda host=host, g=gamma: host(g, 0.1)))
         on_device = min(seconds(device, lambda there=there, g=gamma: there(g, 0.1)))

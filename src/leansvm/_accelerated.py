@@ -93,18 +93,21 @@ def _gram_by_panels(Z: Any) -> Any:
     return result
 
 
-def put(array: Any, rows: Any, value: float) -> None:
-    """Set the entries of a vector with these numbers (on the host)."""
+def put(array: Any, rows: Any, values: Any, columns: Any = None) -> None:
+    """Set entries of a vector, rows of a matrix or, with ``columns``, entries of a matrix.
+
+    ``values`` are as many, or one number; numbers of rows and columns are on the host.
+    """
     if library_of(array) == "other":
-        for row in rows.tolist():
-            array[row] = value
+        for i, row in enumerate(rows):
+            place = (int(row), ...) if columns is None else (int(row), int(columns[i]))
+            array[place] = values if isinstance(values, float) else values[i, ...]
     elif len(rows):
-        array[_numbers(rows, array)] = value
-
-
-def _numbers(rows: Any, array: Any) -> Any:
-    """Return numbers of rows where ``array`` is."""
-    return from_host(rows, array, dtype=namespace(array).int64)
+        integers = namespace(array).int64
+        place = from_host(rows, array, dtype=integers)
+        if columns is not None:
+            place = place, from_host(columns, array, dtype=integers)
+        array[place] = values
 
 
 def add_to_diagonal(A: Any, values: Any) -> Any:
@@ -122,24 +125,6 @@ def add_to_diagonal(A: Any, values: Any) -> Any:
     for i in range(A.shape[0]):
         A[i, i] += values[i]
     return A
-
-
-def put_rows(array: Any, rows: Any, values: Any) -> None:
-    """Set the rows of a matrix with these numbers (on the host)."""
-    if library_of(array) == "other":
-        for position, row in enumerate(rows):
-            array[int(row), :] = values[position, :]
-    elif len(rows):
-        array[_numbers(rows, array)] = values
-
-
-def put_entries(array: Any, rows: Any, columns: Any, values: Any) -> None:
-    """Set the entries of a matrix at these pairs of numbers (on the host)."""
-    if library_of(array) == "other":
-        for position, (row, column) in enumerate(zip(rows, columns, strict=True)):
-            array[int(row), int(column)] = values[position]
-    elif len(rows):
-        array[_numbers(rows, array), _numbers(columns, array)] = values
 
 
 def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:

@@ -52,13 +52,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
     finally:
         partial.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the new name to the disk, where the system can do that."""
-    with suppress(OSError):  # Windows opens no folders, some file systems do not sync them
-        descriptor = os.open(folder, os.O_RDONLY)
+    # write the new name to the disk; Windows opens no folders, some file systems do not sync them
+    with suppress(OSError):
+        descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

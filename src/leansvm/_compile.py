@@ -1,9 +1,10 @@
 """Loops compiled by numba, kept on disk for the next process where a folder can be written.
 
-numba keeps what it compiled in the package's folder or in the user's cache. Where it can write to
-neither, as in a hardened container, it refuses to compile at all: then every process compiles for
-itself. numba takes half a second to load: modules with loops are imported at their first use, and
-a process with little to do may do without (`uncompiled`).
+Compiled loops run outside of Python's lock. numba keeps what it compiled in the package's folder or
+in the user's cache. Where it can write to neither, as in a hardened container, it refuses to
+compile at all: then every process compiles for itself. numba takes half a second to load: modules
+with loops are imported at their first use, and a process with little to do may do without
+(`uncompiled`).
 """
 
 from __future__ import annotations
@@ -27,13 +28,7 @@ def uncompiled(wanted: bool = True) -> Iterator[None]:
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
-    """Return a decorator that compiles a function on its first call, outside Python's lock.
-
-    Parameters
-    ----------
-    **options
-        Passed to numba's ``njit``.
-    """
+    """Return a decorator that compiles a function, by ``njit`` with options, on its first call."""
     from numba import njit
 
     def compile_later(function: Any) -> Any:

@@ -5,13 +5,13 @@ the tile leaves the cache. One thread per tile that does GEMM and exp back to ba
 
 One policy for every fit:
 
-- BLAS has one thread from the beginning of a fit to its end (`serial_blas`). Its threads spin
+- BLAS has one thread from the beginning of a fit to its end (`limited_blas`). Its threads spin
   while they wait, for milliseconds after each call, and NumPy and SciPy each have their own: for
   small products they cost more than they give; where a core is taken they wait for each other.
 - Rows are cut into tiles, which our own threads work on; these sleep when there is nothing to do.
   A light pass over few rows would be over before they wake: it stays in one thread.
 - The factorisation of a large matrix, which has no tiles, gets as many of BLAS's threads as there
-  are cores that nobody uses at that moment (`blas_for`).
+  are cores that nobody uses at that moment (`limited_blas`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cache, partial
 from operator import attrgetter, itemgetter
@@ -50,7 +50,7 @@ if hasattr(OpenBLASController, "clear_controlling_thread"):
     _release = partial(OpenBLASController.clear_controlling_thread, force=True)
 
 _lock = threading.Lock()
-_entries: dict[object, tuple[int, int]] = {}  # thread and limit of every `serial_blas`, in order
+_entries: dict[object, tuple[int, int]] = {}  # thread and limit of every `limited_blas`, in order
 _before: list[int] = []  # threads that each BLAS library had before the first of them
 _free = [0.0, 1]  # until when it is remembered how many threads find a core, and how many
 _here = threading.local()  # .working: this thread works on a tile
@@ -65,15 +65,17 @@ def blas_threads() -> int:
 
 
 @contextmanager
-def serial_blas(limit: int = 1) -> Iterator[int]:
+def limited_blas(rows: int = 0, small: int = SMALL_MATRIX) -> Iterator[int]:
     """Hold BLAS to one thread and yield the number of threads to use instead.
 
-    That is what BLAS had before, or 1 inside a tile. A ``limit`` above one gives some of them back
-    to BLAS, within a section that has one (`blas_for`).
+    That is what BLAS had before, or 1 inside a tile. Work on a matrix of more than ``small`` rows
+    gets the threads that find a core: BLAS's wait for each other in every step of a factorisation,
+    and with one of two cores taken it lasts ten times as long as in one thread.
 
     All entries are kept in order: the first one remembers what BLAS had and the last one to leave
     restores it. The latest decides; where several threads have entered, all get the limit 1.
     """
+    limit = 1 if rows <= small else _free_threads()
     entry, working = object(), getattr(_here, "working", False)
     with _lock:
         if not _entries:
@@ -101,15 +103,6 @@ def _set_limits() -> None:
         library.set_num_threads(min(limit, most))
     if not limits:
         _release()
-
-
-def blas_for(rows: int, small: int = SMALL_MATRIX) -> AbstractContextManager[int]:
-    """Return the limit of BLAS for work on a matrix of so many rows: one thread if it is small.
-
-    Large ones get the threads that find a core: BLAS's wait for each other in every step of a
-    factorisation, and with one of two cores taken it lasts ten times as long as in one thread.
-    """
-    return serial_blas(1 if rows <= small else _free_threads())
 
 
 def _free_threads() -> int:
@@ -177,7 +170,7 @@ def in_this_context(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def in_order(function: Callable[..., Any], items: Iterable[Any], *args: Any) -> Iterator[Any]:
     """Yield ``function(item, *args)`` in order, as many at once as BLAS has threads."""
-    with serial_blas() as threads:
+    with limited_blas() as threads:
         if threads == 1:
             for item in items:
                 yield function(item, *args)
@@ -241,7 +234,7 @@ def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) ->
     if len(starts) <= 1:
         function(0, n_rows)
         return
-    with serial_blas() as threads:
+    with limited_blas() as threads:
         queue = iter(starts)
 
         def work() -> None:

@@ -27,7 +27,7 @@ class Watch:
     inside: list[str] = field(default_factory=list)  # phases, the outermost first
     done: float = 0.0  # work of the phases that ended
     steps: float = 0.0  # of the present phase
-    knows: bool = False  # whether that is told by `reach`, and steps do not count
+    knows: bool = False  # whether `step` was told what is reached: weights do not count
     asked: float = 0.0  # elapsed seconds at the last `out_of_time`, or when the phase began
 
     @property
@@ -44,34 +44,23 @@ class Watch:
         return done / sum(self.plan.values()) if self.plan else 0.0
 
 
-_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+# the watch that hears of all that happens: `leansvm.estimators.run.running` sets it
+watching: ContextVar[Watch | None] = ContextVar("watching", default=None)
 
 
-@contextmanager
-def watched_by(watch: Watch) -> Iterator[None]:
-    """Let a watch hear of all that happens inside."""
-    token = _watch.set(watch)
-    try:
-        yield
-    finally:
-        _watch.reset(token)
+def step(weight: float, reached: float | None = None) -> None:
+    """Tell that a step is done; a phase is about half done when its weights add up to 1.
 
-
-def step(weight: float) -> None:
-    """Tell that a step is done; a phase is about half done when its weights add up to 1."""
-    watch = _watch.get()
-    if watch is not None:
-        watch.steps += 0.0 if watch.knows else weight
-        if watch.tell is not None and watch.plan:
-            watch.tell(min(watch.share, 1.0))
-
-
-def reach(part: float) -> None:
-    """Tell that a part of the present phase is done, where that is known; below 1."""
-    watch = _watch.get()
-    if watch is not None:
-        watch.steps, watch.knows = part / (1.0 - part), True
-        step(0.0)
+    Where it is known which part of the phase is done, ``reached`` (below 1) says so.
+    """
+    watch = watching.get()
+    if watch is None:
+        return
+    if reached is not None:
+        watch.steps, watch.knows = reached / (1.0 - reached), True
+    watch.steps += 0.0 if watch.knows else weight
+    if watch.tell is not None and watch.plan:
+        watch.tell(min(watch.share, 1.0))
 
 
 def out_of_time(share: float = 1.0, growth: float = 1.0) -> bool:
@@ -80,7 +69,7 @@ def out_of_time(share: float = 1.0, growth: float = 1.0) -> bool:
     This part of the fit may use a ``share`` of the time limit. The last step began when this was
     asked before, or with the phase.
     """
-    watch = _watch.get()
+    watch = watching.get()
     if watch is None or watch.limit == math.inf:
         return False
     now = time.perf_counter() - watch.start
@@ -107,7 +96,7 @@ class Phases:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Add the time spent inside to ``name``."""
-        start, watch = time.perf_counter(), _watch.get()
+        start, watch = time.perf_counter(), watching.get()
         if watch is not None:
             watch.inside.append(name)
             watch.steps, watch.knows, watch.asked = 0.0, False, start - watch.start

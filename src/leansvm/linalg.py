@@ -230,40 +230,33 @@ def cholesky_in_place(
         raise ValueError("cholesky_in_place needs a C-contiguous matrix.")
     (potrf,) = get_lapack_funcs(("potrf",), (A,))
     (trsm,) = get_blas_funcs(("trsm",), (A,))
-    m = A.shape[0]
-    if m <= lapack_rows:
-        # A in C order is A' in Fortran order: its lower triangle is LAPACK's upper one
-        _check_positive(potrf(A.T, lower=False, clean=False, overwrite_a=True)[1], A, 0)
-        return A
-    work = np.empty(m * tile, A.dtype)
+    m, tiled = A.shape[0], A.shape[0] > lapack_rows
+    tile = tile if tiled else max(m, 1)
+    work = np.empty(m * tile if tiled else 0, A.dtype)
     for start in range(0, m, tile):
         stop = min(start + tile, m)
-        panel = work[: (m - start) * (stop - start)].reshape(m - start, stop - start)
-        # left-looking: A[start:, J] - L[start:, :start] L[J, :start]', one GEMM a panel
-        if start:
-            with np.errstate(over="ignore", invalid="ignore"):  # _check_positive reports it
+        panel = A
+        if tiled:
+            panel = work[: (m - start) * (stop - start)].reshape(m - start, stop - start)
+            # left-looking: A[start:, J] - L[start:, :start] L[J, :start]', one GEMM a panel
+            with np.errstate(over="ignore", invalid="ignore"):  # the check below reports it
                 np.matmul(A[start:, :start], A[start:stop, :start].T, out=panel)
                 np.subtract(A[start:, start:stop], panel, out=panel)
-        else:
-            panel[...] = A[:, :stop]
         corner, below = panel[: stop - start], panel[stop - start :]
+        # A in C order is A' in Fortran order: its lower triangle is LAPACK's upper one
         _, info = potrf(corner.T, lower=False, clean=False, overwrite_a=True)
-        _check_positive(info, corner, start)
-        lower = np.tri(stop - start, dtype=bool)
-        np.copyto(A[start:stop, start:stop], corner, where=lower)
+        if info == 0:  # LAPACK does not always notice what is not finite
+            bad = np.flatnonzero(~np.isfinite(corner.diagonal()))
+            info = int(bad[0]) + 1 if len(bad) else 0
+        if info > 0:
+            raise np.linalg.LinAlgError(f"not positive definite at row {start + info - 1}")
+        if tiled:
+            np.copyto(A[start:stop, start:stop], corner, where=np.tri(stop - start, dtype=bool))
         if stop < m:
             # X L_JJ' = below, that is L_JJ X' = below'
             trsm(1.0, corner.T, below.T, lower=False, trans_a=True, overwrite_b=True)
             A[stop:, start:stop] = below
     return A
-
-
-def _check_positive(info: int, factor: NDArray[Any], start: int) -> None:
-    if info == 0:  # LAPACK does not always notice what is not finite
-        bad = np.flatnonzero(~np.isfinite(factor.diagonal()))
-        info = int(bad[0]) + 1 if len(bad) else 0
-    if info > 0:
-        raise np.linalg.LinAlgError(f"not positive definite at row {start + info - 1}")
 
 
 def cholesky_solve(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:

@@ -9,17 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-_ALIKE = 1.0 + 1e-6  # ratio of errors that differ only by rounding
-
-
-def first_of_the_best(errors: Array) -> int:
-    """Return the place of the first error that equals the smallest one up to rounding.
-
-    Errors level out at large C. There another machine would find another place of the smallest.
-    """
-    if not np.isfinite(errors).any():
-        return 0
-    return int(np.argmax(errors <= _ALIKE * np.nanmin(errors)))
 
 
 @dataclass(frozen=True)
@@ -47,12 +36,3 @@ class Solution:
     basis: Any = None  # the points that carry the coefficients, in the order of choice
     features: Any = None  # map to the columns, or learned functions
     sums: Any = None  # squared loss on a basis: sums over the rows; later rows are added to them
-
-
-def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
-    """Return the solutions, by place, that `first_of_the_best` could still choose."""
-    errors = np.array([solution.error for solution in solutions.values()])
-    if not np.isfinite(errors).any():
-        return solutions
-    most = _ALIKE * np.nanmin(errors)
-    return {place: found for place, found in solutions.items() if found.error <= most}

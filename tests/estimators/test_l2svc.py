@@ -17,7 +17,7 @@ from sklearn.preprocessing import scale
 from sklearn.svm import LinearSVC
 
 from leansvm import L2SVC
-from leansvm._parallel import serial_blas
+from leansvm._parallel import limited_blas
 from leansvm.dual import active_set
 from leansvm.dual.active_set import ActiveSet
 from leansvm.kernels import Kernel
@@ -555,9 +555,9 @@ def test_threads_of_blas_follow_the_matrix_that_is_factored(monkeypatch):
 
     def one_thread(size, small):
         asked.append(size)
-        return serial_blas()
+        return limited_blas()
 
-    monkeypatch.setattr(active_set, "blas_for", one_thread)
+    monkeypatch.setattr(active_set, "limited_blas", one_thread)
     X = np.random.default_rng(0).normal(size=(3000, 4))
     L2SVC(kernel="linear", solver="active-set").fit(X, X[:, 0] > 0)
     L2SVC(gamma=0.1, solver="active-set").fit(X[:100], X[:100, 0] > 0)

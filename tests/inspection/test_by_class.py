@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from leansvm import LSSVC
-from leansvm.estimators.calibration import log_probabilities
+from leansvm.estimators.publish import log_probabilities
 from leansvm.inspection import inspect_rows
 from tests.plain import PlainSparseLSSVC
 

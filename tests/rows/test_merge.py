@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from leansvm.rows import _merge as merge
+from leansvm.rows import _order as merge
 from leansvm.rows import merge_equal_rows
 
 

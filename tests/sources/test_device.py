@@ -103,7 +103,7 @@ def test_fast_forms(array_source):
     fast.put(vector, np.array([1, 4]), 0.0)
     assert_array_equal(host(vector), [1, 0, 1, 1, 0, 1])
     matrix = rows(np.zeros((4, 3)))
-    fast.put_rows(matrix, np.array([2, 0]), rows(B[:2]))
+    fast.put(matrix, np.array([2, 0]), rows(B[:2]))
     assert_array_equal(host(matrix)[[2, 0]], B[:2])
     assert not host(matrix)[[1, 3]].any()
 

@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import namespace, rows_at
-from leansvm._parallel import serial_blas
+from leansvm._parallel import limited_blas
 from leansvm.basis.cholesky.greedy import pivot_order
 from leansvm.basis.cholesky.growing import diagonal, rank_floor
 from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
@@ -85,7 +85,7 @@ class RenyiEntropy(BasisSelector):
         trials, rejected, patience = 0, 0, 5 * len(start)
         most = positive_rows(blocks) if self.n_trials is None else self.n_trials
         for rows, X_c, leaving in _proposals(blocks, kernel, rng, len(start), most):
-            with serial_blas():  # small products: threads would only wait for each other
+            with limited_blas():  # small products: threads would only wait for each other
                 rejected = state.try_all(rows, X_c, leaving, rejected, patience)
             trials += len(rows)
             entropies.append(state.entropy)

@@ -100,7 +100,7 @@ class FeatureMap(ABC):
             if self.keep and out is None:
                 block.keep(ColumnRows(found))
                 if self.frees:
-                    block.drop(FactorRows)
+                    block.state.pop(FactorRows, None)
         elif out is not None:
             out[...] = found
             return out

@@ -247,4 +247,4 @@ def _append(
 
 @declare(keeps=FactorRows)
 def _forget(block: Block) -> None:
-    block.drop(FactorRows)
+    block.state.pop(FactorRows, None)

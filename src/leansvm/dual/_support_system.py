@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from leansvm._parallel import blas_for
+from leansvm._parallel import limited_blas
 from leansvm.dual._hinge import (
     Array,
     Hinge,
@@ -163,7 +163,7 @@ class LinearForm:
         now[support] = True
         was[self.support] = self._updates < _GRAM_UPDATES  # else it is built anew
         self._updates = self._updates + 1 if self._updates < _GRAM_UPDATES else 0
-        with blas_for(len(support), _SERIAL_PRODUCT // max(Z.shape[1], 1) ** 2):
+        with limited_blas(len(support), _SERIAL_PRODUCT // max(Z.shape[1], 1) ** 2):
             self.gram = changed_gram(self.gram, Z, weight, was, now)
         self.support = support
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from leansvm._parallel import blas_for
+from leansvm._parallel import limited_blas
 from leansvm._phases import Phases
 from leansvm.dual._hinge import (
     Array,
@@ -97,7 +97,7 @@ class ActiveSet:
         rows, found, missing, converged = len(self.problem.weight), [], 0, True
         size = rows if self.linear_rows is None else min(rows, self.problem.X.shape[1])
         counts: Counter[str] = Counter()
-        with self.problem.phases("solve"), blas_for(size, _SERIAL_ROWS):
+        with self.problem.phases("solve"), limited_blas(size, _SERIAL_ROWS):
             for output in self._outputs:
                 found.append(output.run(C, tol=tol, max_iter=max_iter, left_out=left_out))
                 missing, converged = max(missing, output.missing), converged and output.converged
@@ -305,7 +305,7 @@ def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
     needed = 4 * 8 * len(problem.weight) ** 2
     problem = problem.reserve(needed, "Newton's method on the kernel matrix", or_cg=False)
     K, outputs = gram(problem), []
-    with problem.phases("solve"), blas_for(K.shape[0]):
+    with problem.phases("solve"), limited_blas(K.shape[0]):
         for y in problem.Y.T:
             hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
             point, worst = hinge.constant_point(), np.inf

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import gram as inner_products
 from leansvm._array_api import like_rows, to_host
-from leansvm._parallel import blas_for
+from leansvm._parallel import limited_blas
 from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
 from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, gram, product_bytes, unstored
 from leansvm.dual.problem import DualProblem, bias_and_coefficients, certified
@@ -95,7 +95,7 @@ class Preconditioner:
         w, F = self._root * v, self._F
         if not F.shape[1]:
             return np.asarray(self._root * w)
-        with blas_for(len(w)):
+        with limited_blas(len(w)):
             inner = self._inner.solve(np.asarray(to_host(F.T @ like_rows(w, F))))
             return np.asarray(self._root * (w - to_host(F @ like_rows(inner, F))))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, namespace
-from leansvm._parallel import blas_for
+from leansvm._parallel import limited_blas
 from leansvm.dual.kernel_matrix import gram, product_bytes, unstored
 from leansvm.dual.problem import (
     DualProblem,
@@ -52,7 +52,7 @@ def closed_form(problem: DualProblem, K: Any, C: float, *, left_out: bool = Fals
     LinAlgError where G is not positive definite.
     """
     Y, A, ridge = problem.Y, problem.bias_penalty, 1.0 / (C * problem.weight)
-    with problem.phases("solve"), blas_for(len(Y)):
+    with problem.phases("solve"), limited_blas(len(Y)):
         factor = factored(K, ridge)
         solved = factor.solve(np.hstack([np.ones((len(Y), 1)), Y]))
         u = solved[:, :1]
@@ -81,7 +81,7 @@ def _solve_eigen(problem: DualProblem, candidates: Array, criterion: str) -> Sol
     xp, terms = namespace(problem.X), (problem.Y, problem.weight, candidates, problem.bias_penalty)
     dtype = problem.X.dtype if problem.kernel.precomputed else xp.float64
     K, eps = gram(problem), float(xp.finfo(dtype).eps)
-    with problem.phases("solve"), blas_for(m):
+    with problem.phases("solve"), limited_blas(m):
         chosen = solve_for_every_C(K, *terms, criterion, count=problem.count, eps=eps)
     del K  # overwritten: kernel values are computed again
     C, beta, b, advice = chosen.C, chosen.coef, chosen.b, _ill_conditioned(chosen.C)

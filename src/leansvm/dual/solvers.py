@@ -40,9 +40,10 @@ from leansvm.dual.sequential import (
 from leansvm.dual.smo import Quadratic, solve_smo
 from leansvm.dual.working_sets import WorkingSets
 from leansvm.kernels import Kernel
+from leansvm.ridge.criteria import as_good_as_any, first_of_the_best
 from leansvm.ridge.kernel_factor import factor_bytes
 from leansvm.rows import Block, class_numbers, row_hashes, tile_rows_for
-from leansvm.solution import Solution, as_good_as_any, first_of_the_best
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _C_FOLDS, _ENOUGH_LEFT_OUT = 5, 1000  # folds; no more are solved after this many left-out rows

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._parallel import in_order, serial_blas
+from leansvm._parallel import in_order, limited_blas
 from leansvm.dual._hinge import (
     Array,
     Hinge,
@@ -114,7 +114,7 @@ class WorkingSets:
         self.tol, self.max_iter, self.left_out = tol, max_iter, left_out
         side_by_side = len(self.cost) >= _IN_THREADS and problem.on_iteration is None
         try:
-            with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as self.threads:
+            with problem.phases("solve"), np.errstate(all="ignore"), limited_blas() as self.threads:
                 penalty = problem.bias_penalty
                 self.low_rank = self.low_rank or Nystrom(self.matrix, self.rank, penalty)
                 outputs = todo = self._begin(self.low_rank)

@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.publish import calibrate
 from leansvm.estimators.read import read, validate
-from leansvm.estimators.run import calibrate
-from leansvm.estimators.values import Scale, TrainingData, to_units
+from leansvm.estimators.run import Scale, TrainingData, to_units
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import class_numbers, resolve_cache_size, tiles_within
 

@@ -17,9 +17,9 @@ from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BasisMachine
 from leansvm.estimators.machine import COUNT, POSITIVE, SHARE, stored
+from leansvm.estimators.publish import publish_kernel
 from leansvm.estimators.read import any_targets, validate
-from leansvm.estimators.run import Run, publish_kernel, running
-from leansvm.estimators.values import BasisData
+from leansvm.estimators.run import BasisData, Run, running
 from leansvm.newton.refit import refit
 from leansvm.rows import MemoryBlocks, check_points, resolve_cache_size, tiles_within
 from leansvm.tables.fitting import TableRows, encoded
@@ -116,51 +116,50 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
             The fitted transformer.
         """
         with running(self, X, y) as run:
-            self._choose_basis(X, y, run)
+            X = validate(self, X, reset=True)
+            self.__dict__.pop("table_", None)
+            Y = None if y is None else any_targets(X, y)
+            if isinstance(X, TableRows):
+                X = encoded(self, X, Y, None)
+            if self.kernel == "precomputed":
+                check_kernel_matrix(X)
+            n_rows, n_features = X.shape
+            selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
+            size, _ = basis_size(selector, self.n_basis, n_rows)
+            looks = isinstance(selector, BasisSelector) and selector.uses_targets
+            if y is None and (looks or self._learns_scales):
+                what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"
+                raise ValueError(f"{what} needs the targets: pass y to fit.")
+            Y = Y if looks or self._learns_scales else None
+            budget = resolve_cache_size(self.cache_size, X)
+            check_points(size, budget, _MATRICES)
+            data = BasisData(
+                X,
+                y,
+                Y,
+                None,
+                0 if Y is None else Y.shape[1],
+                n_rows,
+                attributes={"table_": vars(self).get("table_")},
+                rows=MemoryBlocks(X, Y, columns=3 * size),
+                selector=selector,
+                size=size,
+                auto=False,
+                budget=budget,
+            )
+            fitted = self._learn_kernel(data, run)
+            basis = self._chooser(data, fitted, run)(size)
+            features = whiten(fitted.kernel, basis.rows, basis.points(fitted.kernel), basis.L)
+            features, kept = replace(features, L=to_host(features.L)), features.kept
+            pairwise = fitted.kernel.precomputed
+            publish_kernel(self, fitted)
+            self.support_ = (
+                np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
+            )
+            self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else features.points
+            self.normalization_ = inverse_transpose(features.L)
+            self._features = features
         return self
-
-    def _choose_basis(self, X: Any, y: Any, run: Run) -> None:
-        X = validate(self, X, reset=True)
-        self.__dict__.pop("table_", None)
-        Y = None if y is None else any_targets(X, y)
-        if isinstance(X, TableRows):
-            X = encoded(self, X, Y, None)
-        if self.kernel == "precomputed":
-            check_kernel_matrix(X)
-        n_rows, n_features = X.shape
-        selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
-        size, _ = basis_size(selector, self.n_basis, n_rows)
-        looks = isinstance(selector, BasisSelector) and selector.uses_targets
-        if y is None and (looks or self._learns_scales):
-            what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"
-            raise ValueError(f"{what} needs the targets: pass y to fit.")
-        Y = Y if looks or self._learns_scales else None
-        budget = resolve_cache_size(self.cache_size, X)
-        check_points(size, budget, _MATRICES)
-        data = BasisData(
-            X,
-            y,
-            Y,
-            None,
-            0 if Y is None else Y.shape[1],
-            n_rows,
-            attributes={"table_": vars(self).get("table_")},
-            rows=MemoryBlocks(X, Y, columns=3 * size),
-            selector=selector,
-            size=size,
-            auto=False,
-            budget=budget,
-        )
-        fitted = self._learn_kernel(data, run)
-        basis = self._chooser(data, fitted, run)(size)
-        features = whiten(fitted.kernel, basis.rows, basis.points(fitted.kernel), basis.L)
-        features, kept = replace(features, L=to_host(features.L)), features.kept
-        pairwise = fitted.kernel.precomputed
-        publish_kernel(self, fitted)
-        self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else features.points
-        self.normalization_ = inverse_transpose(features.L)
-        self._features = features
 
     def _pilot(self, data: BasisData, problem: Any, run: Run) -> Fit:
         return Fit(float(self.C), refit=refit)

@@ -17,8 +17,7 @@ from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, SHARE, Machine
-from leansvm.estimators.run import Run
-from leansvm.estimators.values import BasisData, FittedKernel, TrainingData
+from leansvm.estimators.run import BasisData, FittedKernel, Run, TrainingData
 from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
 from leansvm.learning.learn import LEARNABLE, MIXTURE, learn_kernel
 from leansvm.ridge.kfold import KFoldSums

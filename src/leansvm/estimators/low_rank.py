@@ -17,8 +17,7 @@ from leansvm.basis.choose import resolve_n_basis
 from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Machine, stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.read import validate
-from leansvm.estimators.run import Run
-from leansvm.estimators.values import TrainingData
+from leansvm.estimators.run import Run, TrainingData
 from leansvm.linalg import dense64
 from leansvm.low_rank import (
     FUNCTIONS,

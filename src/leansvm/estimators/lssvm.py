@@ -22,8 +22,7 @@ from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.machine import stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.run import Run
-from leansvm.estimators.values import FittedKernel, TrainingData
+from leansvm.estimators.run import FittedKernel, Run, TrainingData
 from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution
 

@@ -32,9 +32,9 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._packed import packed
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis.features import evaluate
+from leansvm.estimators.publish import publish, warn_beyond
 from leansvm.estimators.read import check_features, read, validate
-from leansvm.estimators.run import Run, publish, running, warn_beyond
-from leansvm.estimators.values import TrainingData
+from leansvm.estimators.run import Run, TrainingData, running
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within

@@ -13,9 +13,9 @@ from leansvm._array_api import moved, rows_at, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
-from leansvm.estimators.run import publish, running
-from leansvm.estimators.values import FittedKernel, TrainingData
+from leansvm.estimators.run import FittedKernel, TrainingData, running
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sparse import SparseProblem, add_batch

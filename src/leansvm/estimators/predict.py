@@ -20,10 +20,10 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
-from leansvm.estimators.calibration import Array, Slopes, log_probabilities, probabilities
 from leansvm.estimators.machine import Machine
+from leansvm.estimators.publish import Array, Slopes, log_probabilities, probabilities
 from leansvm.estimators.read import check_features
-from leansvm.estimators.values import Scale, to_units
+from leansvm.estimators.run import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.rows import is_dask, partitions_of, source_of
 

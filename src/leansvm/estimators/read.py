@@ -32,7 +32,7 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm.dual.problem import check_kernel_matrix
-from leansvm.estimators.values import ROW_ATTRIBUTES, TrainingData, learn_scale, to_scale
+from leansvm.estimators.run import ROW_ATTRIBUTES, TrainingData, learn_scale, to_scale
 from leansvm.linalg import canonical_csr
 from leansvm.rows import RowSource, Targets, few_values, one_vs_rest, source_of
 from leansvm.tables import is_table
@@ -64,16 +64,16 @@ def read(
     vars(scratch).update(vars(estimator))
     # the rows of a fit, read again: means of the target leave out each row's own target again
     learns = reset or ("table_" in vars(estimator) and not batch)
-    source = source_of(X, y, sample_weight) if estimator._fits_sources else None
+    source = None
+    if estimator._fits_sources and type(X) is not np.ndarray:
+        source = source_of(X, y, sample_weight)
     if learns and source is None:
         vars(scratch).pop("table_", None)
     if source is not None:
         data = _read_source(scratch, source, y, reset, classes, batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
-    elif estimator._classifies:
-        data = _read_classes(scratch, X, y, sample_weight, learns, classes, batch)
     else:
-        data = _read_numbers(scratch, X, y, sample_weight, learns)
+        data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
     if source is None and learns and estimator.kernel == "precomputed":
         check_kernel_matrix(data.X)  # errors of the labels come first
     known = {}
@@ -83,30 +83,43 @@ def read(
     return replace(data, attributes=known)
 
 
-def _read_classes(
+def _read_arrays(
     estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
-    """Read rows, labels and weights in memory."""
-    X, y = validate(estimator, X, y, reset=reset)
-    Y, labels = encode_labels(estimator, y, classes)
-    weight = _sample_weights(sample_weight, X)
-    if isinstance(X, TableRows):
-        X = encoded(estimator, X, Y, weight)
-    given = to_host(weight)
-    totals: Any = np.bincount(labels, weights=given, minlength=len(estimator.classes_))
-    class_weight = _class_weights(estimator, totals, batch)
-    if class_weight is not None:
-        given = given * class_weight[labels]
-        weight = like_rows(given, weight)
-    shape = Y.shape[1], int(np.count_nonzero(given)), float(totals.sum())
-    return TrainingData(X, y, Y, weight, *shape, class_weight=class_weight)
-
-
-def _read_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> TrainingData:
-    """Read rows, numbers to predict and weights in memory."""
-    if sparse.issparse(y):
+    """Read rows, labels or numbers to predict, and weights in memory."""
+    labelled = estimator._classifies
+    if not labelled and sparse.issparse(y):
         raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
-    X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
+    kinds = {} if labelled else {"multi_output": True, "y_numeric": True}
+    X, y = validate(estimator, X, y, reset=reset, **kinds)
+    if dispatched_namespace(sample_weight) is not None:
+        sample_weight = to_host(sample_weight)
+    given = _check_sample_weight(
+        sample_weight,
+        np.empty((X.shape[0], 0)),
+        dtype=np.float64,
+        ensure_non_negative=True,
+        copy=True,
+    )
+    if not given.any():
+        raise ValueError(_NO_WEIGHT)
+    given[given < _LEAST_ROW_WEIGHT * given.max()] = 0.0
+    own, class_weight, count = given, None, None
+    if labelled:
+        Y, labels, totals, class_weight = encode_labels(estimator, y, given, classes, batch)
+        count = float(totals.sum())
+        if class_weight is not None:
+            given = given * class_weight[labels]
+    else:
+        Y = _numbers(estimator, y, given, reset)
+    if isinstance(X, TableRows):
+        X = encoded(estimator, X, Y, own)
+    shape = Y.shape[1], int(np.count_nonzero(given)), count
+    return TrainingData(X, y, Y, like_rows(given, X), *shape, class_weight=class_weight)
+
+
+def _numbers(estimator: Any, y: Any, weight: Array, reset: bool) -> Any:
+    """Return numbers to predict, rows x outputs, on the scale that the estimator learns."""
     Y = as_float64(y)
     if foreign_namespace(Y) is None:  # objects such as None have become NaN
         assert_all_finite(Y, input_name="y")
@@ -114,14 +127,10 @@ def _read_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: boo
             raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
     _check_single_output(estimator, Y.ndim == 1, reset)
     Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
-    weight = _sample_weights(sample_weight, X)
     if reset:
         name = estimator.target
         estimator._scale = None if name is None else learn_scale(name, Y, weight)
-    Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
-    if isinstance(X, TableRows):
-        X = encoded(estimator, X, Y, weight)
-    return TrainingData(X, y, Y, weight, Y.shape[1], int(np.count_nonzero(to_host(weight))))
+    return Y if estimator._scale is None else to_scale(estimator._scale, Y)
 
 
 def _read_source(
@@ -158,14 +167,12 @@ def _read_source(
     if estimator._classifies:
         # checked as arrays are, with two rows per class: if all labels differ, scikit-learn
         # takes them for numbers
-        _, present = encode_labels(estimator, np.repeat(np.asarray(seen.classes), 2), classes)
-        present, known = present[::2], estimator.classes_
-        totals = np.zeros(len(known))
-        totals[present] = seen.weights
+        twice = np.repeat(np.asarray(seen.classes), 2), np.repeat(seen.weights / 2.0, 2)
+        _, labels, totals, class_weight = encode_labels(estimator, *twice, classes, batch)
+        known = estimator.classes_
         count, outputs = float(totals.sum()), 1 if len(known) == 2 else len(known)
-        class_weight = _class_weights(estimator, totals, batch)
         if class_weight is not None:
-            used = used * (class_weight[present] > 0)
+            used = used * (class_weight[labels[::2]] > 0)
     weighted = class_weight is not None or not seen.all_ones
     encode = Targets(known, class_weight, _LEAST_ROW_WEIGHT * seen.largest_weight, weighted)
     return TrainingData(source, y, None, None, outputs, int(used.sum()), count, encode)
@@ -236,11 +243,14 @@ def check_features(estimator: Any, n_features: int, names: list[str] | None) -> 
 # ---------------------------------------------------------------------------- targets
 
 
-def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any]:
-    """Set ``classes_``; return targets +-1 and class numbers.
+def encode_labels(
+    estimator: Any, y: Any, weight: Array, classes: Any, batch: bool
+) -> tuple[Any, NDArray[np.intp], Array, Array | None]:
+    """Set ``classes_``; return targets +-1, class numbers, and the weights of the classes.
 
-    Targets have one column per class, for two classes one in all, and stay where y is; class
-    numbers are on the host.
+    Targets have one column per class, for two classes one in all, and stay where y is; the rest is
+    on the host. The last two are sums of sample weights by class, and ``class_weight`` as numbers,
+    None if none is given.
     """
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
@@ -249,19 +259,35 @@ def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any
         present, labels = np.unique(y, return_inverse=True)
     else:
         present, labels = to_host(tuple(xp.unique_inverse(y)))
-    estimator.classes_ = present if classes is None else np.unique(classes)
-    n_classes = len(estimator.classes_)
-    if n_classes < 2:
+    estimator.classes_ = known = present if classes is None else np.unique(classes)
+    if len(known) < 2:
         raise ValueError(
-            f"The number of classes has to be greater than one; got {n_classes} class: y must "
+            f"The number of classes has to be greater than one; got {len(known)} class: y must "
             f"hold at least two classes for {type(estimator).__name__}."
         )
     if classes is not None:
-        unknown = np.setdiff1d(present, estimator.classes_)
+        unknown = np.setdiff1d(present, known)
         if len(unknown):
             raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
-        labels = np.searchsorted(estimator.classes_, present)[labels]
-    return like_rows(one_vs_rest(labels, n_classes), y), labels
+        labels = np.searchsorted(known, present)[labels]
+    totals: Any = np.bincount(labels, weights=weight, minlength=len(known))
+    found = None
+    if estimator.class_weight == "balanced":  # over classes that have any weight
+        used = totals > 0
+        found = np.zeros(len(totals))
+        found[used] = totals.sum() / (used.sum() * totals[used])
+    elif estimator.class_weight is not None:
+        found = compute_class_weight(estimator.class_weight, classes=known, y=known)
+        found = np.asarray(found, dtype=np.float64)
+        if not np.all(np.isfinite(found) & (found >= 0)):
+            raise ValueError(
+                f"class_weight must hold finite numbers >= 0, got {estimator.class_weight!r}."
+            )
+    if not batch and np.count_nonzero(totals if found is None else totals * found) < 2:
+        raise ValueError(
+            "sample_weight and class_weight leave fewer than two classes with positive weight."
+        )
+    return like_rows(one_vs_rest(labels, len(known)), y), labels, totals, found
 
 
 def any_targets(X: Any, y: Any) -> Array:
@@ -282,41 +308,3 @@ def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:
     if not reset and estimator._single_output != single:
         raise ValueError("y must have as many target columns as in earlier calls.")
     estimator._single_output = single
-
-
-# ---------------------------------------------------------------------------- weights
-
-
-def _sample_weights(sample_weight: Any, X: Any) -> Any:
-    """Return checked weights, on the device of the rows; ones if none are given."""
-    if dispatched_namespace(sample_weight) is not None:
-        sample_weight = to_host(sample_weight)
-    rows = np.empty((X.shape[0], 0))
-    weight = _check_sample_weight(
-        sample_weight, rows, dtype=np.float64, ensure_non_negative=True, copy=True
-    )
-    if not weight.any():
-        raise ValueError(_NO_WEIGHT)
-    weight[weight < _LEAST_ROW_WEIGHT * weight.max()] = 0.0
-    return weight if isinstance(X, TableRows) else like_rows(weight, X)
-
-
-def _class_weights(estimator: Any, totals: Array, batch: bool) -> Array | None:
-    """Return the weight of every class, None if none is given; ``totals`` sum sample weights."""
-    found, classes = None, estimator.classes_
-    if estimator.class_weight == "balanced":  # over classes that have any weight
-        present = totals > 0
-        found = np.zeros(len(totals))
-        found[present] = totals.sum() / (present.sum() * totals[present])
-    elif estimator.class_weight is not None:
-        found = compute_class_weight(estimator.class_weight, classes=classes, y=classes)
-        found = np.asarray(found, dtype=np.float64)
-        if not np.all(np.isfinite(found) & (found >= 0)):
-            raise ValueError(
-                f"class_weight must hold finite numbers >= 0, got {estimator.class_weight!r}."
-            )
-    if not batch and np.count_nonzero(totals if found is None else totals * found) < 2:
-        raise ValueError(
-            "sample_weight and class_weight leave fewer than two classes with positive weight."
-        )
-    return found

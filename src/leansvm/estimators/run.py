@@ -1,7 +1,10 @@
-"""The frame of every fit: a clock, callbacks and a way back before it, `publish` after it.
+"""A run of `fit`, `partial_fit` or a path: the values that its lines hand on, and its frame.
 
-`running` surrounds the numbers of `fit`, `partial_fit` and paths. `publish` is the only place that
-sets fitted attributes; it also fits probabilities and warns.
+`TrainingData` are the rows with their targets, `FittedKernel` is the kernel. `running` surrounds
+the numbers with a clock, callbacks and a way back. A regressor may learn its targets on a scale:
+log y, or normal scores of its quantiles. Numbers are mapped back to units of y. That maps quantiles
+to quantiles, so `predict` returns the median of y if errors are symmetric on the learned scale, as
+in `TransformedTargetRegressor`.
 """
 
 from __future__ import annotations
@@ -10,47 +13,176 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
+from scipy.special import ndtri
 
-from leansvm._array_api import to_host
-from leansvm._parallel import serial_blas
-from leansvm._phases import Watch, out_of_time, step, watched_by
-from leansvm.estimators.calibration import fit_slopes
-from leansvm.estimators.values import ROW_ATTRIBUTES, FittedKernel, TrainingData, to_units
+from leansvm._array_api import like_rows, namespace, rows_at, to_host
+from leansvm._parallel import limited_blas
+from leansvm._phases import Watch, out_of_time, step, watching
+from leansvm.kernels import Kernel
 from leansvm.ridge.primal import Criterion
-from leansvm.rows import DrawnRows, class_numbers, tiles_within
-from leansvm.solution import Solution
-from leansvm.tables import feature_names
+from leansvm.rows import (
+    Block,
+    MemoryBlocks,
+    MergedRows,
+    RowBlocks,
+    Targets,
+    canonical_order,
+    check_budget,
+    declare,
+    merge_equal_rows,
+    merge_rows_of,
+    tiles_within,
+)
 
 Array = NDArray[np.float64]
+Scale = tuple[Array, ...]  # for every output, quantiles of y above their scores; empty: log
+# fitted attributes that describe rows and targets
+_OF_TARGETS = ("classes_", "_single_output", "_scale")
+ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
+_SPREAD_ROWS = 256  # rows of a file from which the spread of the targets is taken
+_SCALE_KNOTS, _LARGEST_LOG = 1000, 700.0  # of a scale by quantiles; that exp takes
 _STEP_WEIGHT = 1 / 15  # weight of a step in its phase
 _OURS = ("leansvm", "sklearn", "contextlib")
-_TOO_SMOOTH = (
-    "the kernel is too smooth for these data (try a larger gamma), or a few rows with large "
-    "weights dominate"
-)
-_TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
-_FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
-# `partial_fit` refuses later batches with other values: sums and factors depend on these parameters
-_OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
-_OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
-_KEPT_ROWS = 100_000  # rows whose left-out decision values a classifier keeps
-# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range;
-# a model of few rows has seen little of the range, so that others may lie beyond by chance
-_ROWS_TO_JUDGE, _SHARE_BEYOND, _BY_CHANCE = 20, 0.1, 20.0
-_RARE_SHARE, _ROWS_TO_WARN = 0.1, 200  # share of a rare class; fewer rows give no warning about it
-# attributes that a fit does not always set: `publish` removes those of the fit before
-_NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
-_NOT_ALWAYS |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}
 
 
-# ---------------------------------------------------------------------------- before and around
+@dataclass(frozen=True)
+class TrainingData:
+    """Rows, targets (one column per output) and weights of a fit, wherever they are."""
+
+    X: Any  # array, CSR matrix or RowSource
+    y: Any  # as the user gave it
+    Y: Any  # None: the source has the targets
+    weight: Any  # sample weights times class weights; None: the source has them
+    n_outputs: int
+    n_positive: int  # rows of positive weight
+    count: float | None = None  # samples that GCV counts: class weights are costs, not samples
+    encode: Targets | None = None  # how a source's targets become numbers
+    merged: MergedRows | None = None  # which rows stand for their copies
+    taken: NDArray[np.intp] | None = None  # which of the given rows these are; None: all
+    whole: TrainingData | None = None  # the rows as they were given, if these are fewer
+    class_weight: Array | None = None  # of each class, a factor in ``weight``
+    attributes: dict[str, Any] = field(default_factory=dict)  # that `publish` sets: classes, names
+    rows: RowBlocks | None = None  # the rows in blocks, if the family has made them
+
+    def blocks(self, columns: int = 0, budget: int = 0, tile_rows: int | None = None) -> RowBlocks:
+        """Return the rows in blocks."""
+        if self.encode is not None:
+            return self.X.blocks(self.encode, columns=columns, budget=budget, weight=self.weight)
+        ones = self.weight is None or bool(namespace(self.weight).all(self.weight == 1.0))
+        return MemoryBlocks(
+            self.X,
+            self.Y,
+            None if ones else self.weight,
+            class_weight=None if ones else self.class_weight,
+            columns=columns,
+            tile_rows=tile_rows,
+        )
+
+    def variance(self) -> float:
+        """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
+        return (self.blocks() if self.rows is None else self.rows).variance()
+
+    def targets(self) -> Array:
+        """Return the targets of all rows, on the host."""
+        if self.encode is not None:
+            return self.blocks().concatenate(_targets)
+        return np.asarray(to_host(self.Y))
+
+    def spread(self) -> Array:
+        """Standard deviation of the targets, in files of the first rows; never zero."""
+        Y = self.blocks().head(_SPREAD_ROWS)[1] if self.Y is None else self.Y
+        return np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)
+
+    def merge_copies(self, budget: int) -> TrainingData:
+        """Give the first of equal rows the weight of all: leave-one-out leaves them out together.
+
+        The rows stay where they are; the other copies get weight 0.
+        """
+        if self.encode is None:
+            merged = merge_equal_rows(self.X, self.Y, self.weight)
+        else:
+            check_budget(
+                self.X.n_rows * (64 + 24 * self.n_outputs),
+                budget,
+                f"The leave-one-out residuals of {self.X.n_rows:,} rows",
+                "Use C='gcv' and calibrate=False, which need only sums.",
+            )
+            merged = merge_rows_of(self.blocks())
+        weight = np.zeros(self.X.shape[0])
+        weight[merged.first] = merged.weight
+        return replace(self, weight=weight, n_positive=len(merged.first), merged=merged)
+
+    def take_positive(self, merge: bool, earlier: Any = ()) -> TrainingData:
+        """Say which rows have positive weight or, with ``merge``, are the first of equal ones.
+
+        ``earlier`` are the weights of rows in batches before, which come first.
+        """
+        Y, weight = to_host(self.Y), np.append(earlier, to_host(self.weight))
+        if merge:
+            merged = merge_equal_rows(self.X, Y, weight)
+        else:
+            first = np.flatnonzero(weight > 0)
+            group = np.full(len(weight), -1, dtype=np.intp)
+            group[first] = np.arange(len(first))
+            merged = MergedRows(first, group, weight[first])
+        first = merged.first
+        return replace(self, Y=Y, weight=weight, merged=merged, n_positive=len(first), taken=first)
+
+    def sort_distinct(self) -> TrainingData:
+        """Merge equal rows, and sort the rest by their values.
+
+        Some iterations amplify rounding, which depends on the order of the rows. After this, rows
+        in another order, or copies instead of weights, give the same model.
+        """
+        merged = merge_equal_rows(self.X, self.Y, self.weight)
+        first = merged.first
+        order = canonical_order(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
+        taken = first[order]
+        return replace(
+            self,
+            X=rows_at(self.X, taken),
+            Y=rows_at(self.Y, taken),
+            weight=merged.weight[order],
+            n_positive=len(first),
+            merged=merged,
+            taken=taken,
+            whole=self,
+        )
+
+
+@declare("y")
+def _targets(block: Block) -> Array:
+    return np.asarray(block.y, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BasisData(TrainingData):
+    """The rows of a machine on a small basis, and what its parameters mean for them."""
+
+    rows: RowBlocks  # copies are merged if rows are left out
+    selector: Any  # a BasisSelector, row numbers or points
+    size: int  # number of points, or the most there may be
+    auto: bool  # whether the number is to be found
+    budget: int  # bytes that blocks may keep
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """A kernel with its numbers, and how they were learned."""
+
+    kernel: Kernel
+    name: Any  # ``kernel_``: the name that was given, a mixture, or the user's function
+    scales: Array | None = None  # ``feature_scales_``
+    seen: Array | None = None  # least and largest values of the features that it looks at
+    report: dict[str, Any] | None = None
+
+
+# ---------------------------------------------------------------------------- the frame
 
 
 class Tasks:
@@ -136,12 +268,12 @@ def running(
         watch.tell = tasks.tell
     if estimator.verbose:
         watch.say = lambda line: print(f"{type(estimator).__name__}: {line}", flush=True)
-    before = vars(estimator).copy()
+    before, token = vars(estimator).copy(), watching.set(watch)
     try:
         run = Run(criterion or estimator._criterion(), watch, tasks, is_path)
         size = estimator.cache_size
         within = nullcontext() if size == "auto" else tiles_within(size)
-        with within, serial_blas(), watched_by(watch):
+        with within, limited_blas():
             yield run
     except BaseException as error:
         estimator.__dict__ = before
@@ -151,6 +283,8 @@ def running(
             f"{type(estimator).__name__}: the equations are too ill-conditioned for float64: lower "
             f"C, scale X, y or sample_weight, or use a positive semidefinite kernel."
         ) from error
+    finally:
+        watching.reset(token)
     if watch.cut:
         estimator.fit_report_["ended_early"] = list(watch.cut)
         warn(
@@ -162,206 +296,62 @@ def running(
         tasks.end()
 
 
-# ---------------------------------------------------------------------------- publish
-
-
-def publish(
-    estimator: Any, data: TrainingData, kernel: FittedKernel | None, solution: Solution
-) -> None:
-    """Set the fitted attributes and the report, fit probabilities, warn.
-
-    All attributes of an earlier fit are replaced. ``kernel`` is None for machines without one, and
-    for later batches.
-    """
-    finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
-    if not (finite and np.isfinite(solution.objective)):
-        raise ValueError(
-            f"The coefficients at C={solution.C:.3g} are not finite: lower C, or "
-            f"scale X, y or sample_weight."
-        )
-    fitted, report = vars(estimator), _report(data, kernel, solution)
-    before = fitted.get("_left_out")
-    for name in (*_NOT_ALWAYS, *(ROW_ATTRIBUTES if data.attributes else ())):
-        fitted.pop(name, None)
-    fitted.update(data.attributes)
-    if kernel is not None:
-        publish_kernel(estimator, kernel)
-    fitted.update(estimator._basis_attributes(data, solution))
-    if estimator._keeps_rows:
-        estimator._rows, estimator._answers = data, None
-    if not (estimator._classifies or "_spread" in data.attributes):
-        estimator._spread = data.spread()
-    estimator.intercept_ = np.asarray(solution.b)
-    estimator.C_ = solution.C
-    estimator.objective_ = solution.objective
-    estimator.n_iter_ = solution.iterations
-    if solution.curve is not None and not isinstance(estimator.C, Real):
-        estimator.cv_curve_ = solution.curve
-    estimator.fit_report_ = report
-    if solution.left_out is not None and data.merged is not None:
-        _use_left_out(estimator, data, solution.left_out, solution.drawn)
-    elif solution.left_out is not None and estimator.calibrate:  # a batch
-        drawn = solution.drawn
-        rows = np.arange(data.X.shape[0]) if drawn is None else drawn.rows
-        Y, weight = data.blocks().targets_of(rows)
-        weight, values = weight if drawn is None else drawn.weight, Y - solution.left_out
-        calibrate(estimator, values, class_numbers(Y), weight, data.class_weight, before)
-    if not solution.converged:
-        warn(estimator, f": {solution.advice}", ConvergenceWarning)
-    _warn_of_last_C(estimator, solution)
-
-
-def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
-    """Set the attributes of a kernel, and the parameters that later batches must repeat."""
-    for name, value in (("feature_scales_", fitted.scales), ("_seen", fitted.seen)):
-        vars(estimator).pop(name, None)
-        if value is not None:
-            setattr(estimator, name, value)
-    estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
-    estimator.clip_ = fitted.kernel.clip
-    estimator._batch_parameters = {}
-    for name in _OF_BATCHES:
-        estimator._batch_parameters[name] = getattr(estimator, name, None)
-
-
-def _report(data: TrainingData, kernel: FittedKernel | None, solution: Solution) -> dict[str, Any]:
-    """Return ``fit_report_``."""
-    report, seconds = dict(solution.details), dict(solution.seconds)
-    if kernel is not None and kernel.report is not None:
-        report["learning"] = kernel.report
-        seconds = {"learn": float(sum(kernel.report["seconds"].values())), **seconds}
-    return {
-        "solver": solution.solver,
-        "objective": solution.objective,
-        "residual": solution.residual,
-        "gap": solution.gap,
-        "iterations": solution.iterations,
-        "converged": solution.converged,
-        "rows": data.n_positive,
-        "basis": len(solution.coef),
-        "outputs": data.n_outputs,
-        "bytes": solution.bytes,
-        **report,
-        "seconds": seconds,
-    }
-
-
-def _use_left_out(
-    estimator: Any, data: TrainingData, left_out: Array, drawn: DrawnRows | None
-) -> None:
-    """Fit probabilities and set ``loo_residuals_`` from the left-out residuals of distinct rows.
-
-    If these are ``drawn`` rows only, `KeepsRows` works out ``loo_residuals_`` when it is asked for.
-    """
-    merged, whole = data.merged, data if data.whole is None else data.whole
-    assert merged is not None
-    Y = whole.targets()
-    if data.taken is not None:  # back to the places of the original rows
-        given = np.full(Y.shape, np.nan)
-        given[data.taken] = left_out
-        left_out = given
-    if drawn is None:
-        left_out, rows, weight = left_out[merged.first], merged.first, merged.weight
-    else:
-        rows, weight = drawn.rows, drawn.weight
-    values, labels = Y[rows] - left_out, class_numbers(Y[rows]) if estimator.calibrate else None
-    if isinstance(estimator.C, str) and estimator.C == "loo" and drawn is None:
-        residuals = left_out[merged.group]
-        unused = np.flatnonzero(merged.group < 0)  # rows of zero weight: no model changes without
-        if len(unused):
-            residuals[unused] = Y[unused] - to_host(estimator._values(whole.blocks().take(unused)))
-        scale = vars(estimator).get("_scale")
-        if scale is not None:  # both in units of y
-            residuals = to_units(scale, Y) - to_units(scale, Y - residuals)
-        estimator.loo_residuals_ = estimator._in_shape(residuals)
-    if labels is not None:
-        calibrate(estimator, values, labels, weight, data.class_weight)
-
-
-def calibrate(
-    estimator: Any,
-    values: Array,
-    labels: NDArray[np.intp],
-    weight: Array | None,
-    class_weight: Array | None,
-    before: Array | None = None,
-) -> None:
-    """Fit probabilities to left-out decision values, and keep these as ``_left_out``.
-
-    A row of ``_left_out`` has the decision values, the class, the weight, and the weight without
-    that of the class. Batches add to the rows ``before`` them; the last 100,000 are kept.
-    """
-    weight = np.ones(len(values)) if weight is None else weight
-    own = weight if class_weight is None else weight / class_weight[labels]
-    known = np.column_stack([values, labels, weight, own])
-    known = known[np.isfinite(values).all(axis=1) & (weight > 0)]
-    if before is not None:
-        known = np.concatenate([before, known])
-    if not len(known):
-        return
-    values, labels, weight = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
-    estimator.calibration_scale_, estimator.calibration_slopes_ = fit_slopes(values, labels, weight)
-    estimator._left_out = known[-_KEPT_ROWS:]
-    shares: Any = np.bincount(labels, weight) / weight.sum()
-    shares, predicted = shares[shares > 0], np.unique(class_numbers(values))
-    rare = len(shares) > 1 and shares.min() < _RARE_SHARE and len(labels) >= _ROWS_TO_WARN
-    if rare and len(predicted) == 1:
-        label = estimator.classes_.tolist()[predicted[0]]
-        warn(
-            estimator,
-            f" predicts {label!r} for every training row, because no other class is ever more "
-            f"probable (the rarest class has {shares.min():.2g} of the rows). Use predict_proba to "
-            f"rank rows, leansvm.model_selection.tune_threshold to choose a threshold, or "
-            f"class_weight='balanced' to give all classes the same weight.",
-        )
-
-
-# ---------------------------------------------------------------------------- warnings
-
-
-def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
-    """Warn if a C beyond all candidates would be better."""
-    curve, candidates = solution.curve, estimator._candidates
-    if curve is None or not isinstance(estimator.C, str) or len(curve) != len(candidates):
-        return
-    for end, inner in ((0, 1), (-1, -2)) if len(curve) > 1 else ():
-        falls = _NO_NOISE * curve.max() < curve[end] < _FALLS * curve[inner]  # False if NaN
-        if candidates[end] == solution.C and falls:
-            why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
-            warn(
-                estimator,
-                f": C_={solution.C:.3g} is the last value that C={estimator.C!r} tries, and the "
-                f"error of left-out rows still falls there: {why}. To try further values, pass a "
-                f"list as C.",
-            )
-
-
-def warn_beyond(estimator: Any, X: Any) -> None:
-    """Warn if many rows to predict lie beyond all training rows in one feature.
-
-    ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
-    at, in the rows it was learned on; None: nothing was learned.
-    """
-    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _ROWS_TO_JUDGE:
-        return
-    least, most = estimator._seen
-    shares = np.mean((least > X) | (most < X), axis=0)
-    feature = int(shares.argmax())
-    if shares[feature] <= min(_SHARE_BEYOND + _BY_CHANCE / estimator.fit_report_["rows"], 0.5):
-        return
-    names = feature_names(estimator)
-    name = f"feature {feature}" if names is None else f"{names[feature]!r}"
-    warn(
-        estimator,
-        f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
-        f"{name}. Kernel models do not extrapolate: predictions stay what they are at the edge of "
-        f"the range. Do not trust them.",
-    )
-
-
 def warn(estimator: Any, text: str, kind: type[Warning] = UserWarning) -> None:
     """Warn at the user's line."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
     warnings.warn(f"{type(estimator).__name__}{text}", kind, stacklevel=level)
+
+
+# ---------------------------------------------------------------------------- scale of the targets
+
+
+def learn_scale(name: str, Y: Any, weight: Any) -> Scale:
+    """Return the scale to learn on, from targets (rows x outputs) and weights."""
+    Y, weight = np.asarray(to_host(Y)), np.asarray(to_host(weight))
+    Y, weight = Y[weight > 0], weight[weight > 0]
+    if name == "log":
+        if Y.min() <= 0:
+            raise ValueError(
+                f"target='log' needs positive targets, and the smallest of y is {Y.min():g}: add a "
+                f"constant to y, or set target='quantile'."
+            )
+        return ()
+    return tuple(_scores(column, weight) for column in Y.T)
+
+
+def _scores(y: Array, weight: Array) -> Array:
+    """Return the values of y and their normal scores, from the share of weight below each."""
+    values, place = np.unique(y, return_inverse=True)
+    total = np.bincount(place, weights=weight).astype(np.float64)
+    shares = (np.cumsum(total) - total / 2) / total.sum()
+    if len(values) > _SCALE_KNOTS:  # evenly in weight, with both ends
+        wanted = np.searchsorted(shares, np.linspace(shares[0], shares[-1], _SCALE_KNOTS))
+        values, shares = values[np.unique(wanted)], shares[np.unique(wanted)]
+    return np.stack([values, ndtri(shares)])
+
+
+def to_scale(scale: Scale, Y: Any) -> Any:
+    """Return targets on the learned scale, rows x outputs, where they are."""
+    given = np.asarray(to_host(Y))
+    if not scale:
+        if given.min() <= 0:
+            raise ValueError(f"target='log' needs positive targets, got {given.min():g} in y.")
+        return like_rows(np.log(given), Y)
+    columns = [np.interp(y, *knots) for y, knots in zip(given.T, scale, strict=True)]
+    return like_rows(np.stack(columns, axis=1), Y)
+
+
+def to_units(scale: Scale | None, values: Any) -> Any:
+    """Return values on the learned scale, rows x outputs (x anything), in units of y."""
+    if scale is None:
+        return values
+    given = np.asarray(to_host(values))
+    if not scale:
+        found = np.exp(np.minimum(given, _LARGEST_LOG))
+    else:
+        found = np.empty_like(given)
+        for output, (units, scores) in enumerate(scale):
+            found[:, output] = np.interp(given[:, output], scores, units)
+    return like_rows(found.astype(given.dtype), values)

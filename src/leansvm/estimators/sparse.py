@@ -16,8 +16,7 @@ from leansvm.estimators.kernel_machine import BasisMachine
 from leansvm.estimators.machine import Machine, stored
 from leansvm.estimators.mergeable import Mergeable
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.run import Run
-from leansvm.estimators.values import BasisData, FittedKernel
+from leansvm.estimators.run import BasisData, FittedKernel, Run
 from leansvm.newton.refit import refit
 from leansvm.ridge.criteria import LOO_LOSSES
 from leansvm.ridge.kfold import KFoldSums

@@ -23,9 +23,9 @@ from leansvm._array_api import to_host
 from leansvm._version import __version__
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators import KernelBasis
-from leansvm.estimators.calibration import KNOTS, offsets_of
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
+from leansvm.estimators.publish import KNOTS, offsets_of
 from leansvm.export._columns import Column, after, known_texts, raw_columns
 from leansvm.kernels import Kernel, Mixture
 from leansvm.kernels._function import Array, Outer, Sum

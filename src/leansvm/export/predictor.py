@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace
 from leansvm.basis.features import KernelFeatures, evaluate
-from leansvm.estimators.calibration import probabilities
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.estimators.publish import probabilities
 from leansvm.export._formula import refuse_scale
 from leansvm.kernels._function import Array, RowForm
 from leansvm.tables import TableEncoder

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.answers import KeepsRows
-from leansvm.estimators.calibration import fit_slopes, log_probabilities
+from leansvm.estimators.publish import fit_slopes, log_probabilities
 from leansvm.estimators.read import validate
 from leansvm.ridge.answers import Answers
 from leansvm.ridge.jackknife import refuse_unknown, spreads_at

@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from leansvm import linalg
-from leansvm._accelerated import product_eps, put_entries
+from leansvm._accelerated import product_eps, put
 from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host, zeros
 from leansvm.kernels._function import Array, DistanceKernel, Gamma, RowForm, capped, fill_tiles
 from leansvm.linalg import dense_rows64, distance_product, used_features
@@ -295,7 +295,7 @@ def measure_near(D: Any, X: Any, Z: Any, gamma: Gamma, bound: float) -> bool:
         rows, columns = i[start : start + step], j[start : start + step]
         difference = (_rows64(X, rows) - _rows64(Z, columns)) * scales
         squares = xp.sum(difference * difference, axis=1)
-        put_entries(D, rows, columns, xp.astype(squares, D.dtype))
+        put(D, rows, xp.astype(squares, D.dtype), columns)
     return True
 
 

@@ -21,7 +21,7 @@ from scipy.special import softmax
 from sklearn.utils import check_random_state
 
 from leansvm._accelerated import doubles_are_fast
-from leansvm._parallel import blas_threads, serial_blas
+from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases
 from leansvm.kernels import Mixture
 from leansvm.learning.sample import draw_sample, raw_kernel
@@ -147,7 +147,7 @@ def learn_kernel(
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
         return _learned(start._replace(log_gamma=one), search, report)
     search.objective(kernels, FIRST)  # a budget that is too small is refused before the first step
-    with serial_blas():  # threads that wake for small products would spin into the tiles
+    with limited_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
         with phases("guard"):

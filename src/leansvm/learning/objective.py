@@ -116,7 +116,7 @@ class LooObjective:
 
     ``X`` is in the type in which rows are worked on, ``Z`` in float64, both in C order and in one
     place, the host or a device; features should be centred: products of large means lose digits.
-    ``threads`` work on tiles of rows; callers hold BLAS to one thread (`serial_blas`).
+    ``threads`` work on tiles of rows; callers hold BLAS to one thread (`limited_blas`).
 
     Examples
     --------

@@ -156,4 +156,4 @@ def _weights_of_block(block: Block, basis: LearnedFeatures) -> Any:
 
 @declare(keeps=SweepRows)
 def _forget(block: Block) -> None:
-    block.drop(SweepRows)
+    block.state.pop(SweepRows, None)

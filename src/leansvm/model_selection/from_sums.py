@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._parallel import blas_threads
 from leansvm.estimators.machine import C_GRID
 from leansvm.model_selection.paths import fitted_clone
+from leansvm.ridge.criteria import first_of_the_best
 from leansvm.ridge.kfold import (
     FoldSums,
     KFoldSums,
@@ -26,7 +27,6 @@ from leansvm.ridge.kfold import (
 from leansvm.ridge.sparse import check_memory
 from leansvm.ridge.state import FitState
 from leansvm.rows import check_budget, resolve_cache_size, tiles_within
-from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 _FRACTIONS = (0.1, 0.325, 0.55, 0.775, 1.0)  # as scikit-learn's learning_curve has them

@@ -101,10 +101,10 @@ def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
 @declare(keeps=(NewtonRows, *COLUMNS))
 def end(block: Block, features: FeatureMap) -> None:
     """Drop everything that the solver and the features have kept."""
-    block.drop(NewtonRows)
-    block.drop(ColumnRows)
+    block.state.pop(NewtonRows, None)
+    block.state.pop(ColumnRows, None)
     if features.frees:
-        block.drop(FactorRows)
+        block.state.pop(FactorRows, None)
 
 
 @declare(keeps=NewtonRows, changes=("f",))

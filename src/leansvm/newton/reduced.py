@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import blas_for, blas_threads
+from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases, out_of_time
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
@@ -121,7 +121,7 @@ class ReducedProblem:
                     features = whiten(kernel, basis.rows, points, basis.L, **options)
                 one = known or (self.outputs == 1 and not self.compares)
                 sizes, last = iter((features,)) if one else prefixes(features), features.size
-        with self.phases("solve"), blas_for(basis.rows.shape[0], SERIAL_WIDTH):
+        with self.phases("solve"), limited_blas(basis.rows.shape[0], SERIAL_WIDTH):
             search = SizeSearch(self, path, last, basis.indices)
             solutions = search.run(sizes)
             features = search.best.plan.features

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import blas_for
+from leansvm._parallel import limited_blas
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.losses import Loss, Squared
 from leansvm.newton import passes
@@ -117,7 +117,7 @@ class NewtonSolver(NewtonMatrices):
         With ``goes_on`` the history of this solution includes the steps so far.
         """
         # small products between passes over tiles: BLAS threads would spin on into the tiles
-        with blas_for(self.features.width, SERIAL_WIDTH):
+        with limited_blas(self.features.width, SERIAL_WIDTH):
             if not goes_on:
                 for o in self.outputs:
                     o.n_iter, o.history = 0, no_steps()

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.ridge.criteria import EvaluationRows
+from leansvm.ridge.criteria import EvaluationRows, first_of_the_best
 from leansvm.ridge.factor import RidgeModels, decompose, model_at
 from leansvm.ridge.sums import NormalEquations
-from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 Errors = Callable[[RidgeModels], Array]  # left-out errors of models, by the rows that judge

@@ -32,11 +32,13 @@ from leansvm.rows import (
     draw_for_all,
     row_weights,
 )
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 ENOUGH = 500  # if so many rows (or half of all) are outside of the basis, only they count
 _FEW_OUTSIDE = 0.25  # a class with fewer of its rows outside, and fewer than ENOUGH, counts in full
 FLOOR = 1e-12  # smallest 1 - h: rounding may make it zero
+_ALIKE = 1.0 + 1e-6  # ratio of errors that differ only by rounding
 LOO_LOSSES = ("squared", "accuracy", "log_loss")  # means over left-out rows that may choose C
 _BLURRED = 0.5  # smaller margins count as mistakes in part, so that no single row decides
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # factors of the log odds; the best one counts
@@ -129,10 +131,10 @@ class LeftOutResiduals:
 
 
 @declare(keeps=LeftOutResiduals)
-def pop_left_out(block: Block, model: int) -> Array:
+def pop_left_out(block: Block, model: int) -> tuple[Array]:
     """Return the residuals in one of the models, and drop those of all models."""
     residuals = block.state.pop(LeftOutResiduals).residuals[:, :, model]
-    return np.ascontiguousarray(to_host(residuals).T)
+    return (np.ascontiguousarray(to_host(residuals).T),)
 
 
 def left_out_errors(
@@ -311,3 +313,25 @@ def standard_error(values: Array, weight: Array) -> float:
     """Return the standard error of the weighted mean of independent values."""
     apart = values - weight @ values / weight.sum()
     return float(np.linalg.norm(weight * apart) / weight.sum())
+
+
+# ---------------------------------------------------------------------------- the best
+
+
+def first_of_the_best(errors: Array) -> int:
+    """Return the place of the first error that equals the smallest one up to rounding.
+
+    Errors level out at large C. There another machine would find another place of the smallest.
+    """
+    if not np.isfinite(errors).any():
+        return 0
+    return int(np.argmax(errors <= _ALIKE * np.nanmin(errors)))
+
+
+def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
+    """Return the solutions, by place, that `first_of_the_best` could still choose."""
+    errors = np.array([solution.error for solution in solutions.values()])
+    if not np.isfinite(errors).any():
+        return solutions
+    most = _ALIKE * np.nanmin(errors)
+    return {place: found for place, found in solutions.items() if found.error <= most}

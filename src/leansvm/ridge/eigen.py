@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.ridge._lapack import eigh_in_place
-from leansvm.ridge.criteria import add_up_squares, losses_of_classes, mean_errors
+from leansvm.ridge.criteria import (
+    add_up_squares,
+    first_of_the_best,
+    losses_of_classes,
+    mean_errors,
+)
 from leansvm.ridge.factor import gcv
 from leansvm.rows import Block
-from leansvm.solution import Solution, first_of_the_best
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 TILE = 512  # rows of left-out residuals at a time

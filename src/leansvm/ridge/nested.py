@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import namespace, to_host
-from leansvm._parallel import blas_for
-from leansvm._phases import out_of_time, reach
+from leansvm._parallel import limited_blas
+from leansvm._phases import out_of_time, step
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import (
     GAIN,
@@ -37,6 +37,7 @@ from leansvm.ridge.criteria import (
     EvaluationRows,
     LeftOutResiduals,
     draw_evaluation_rows,
+    first_of_the_best,
     left_out_errors,
     rows_inside,
     standard_error,
@@ -55,7 +56,6 @@ from leansvm.ridge.sums import (
     rows_of_Z,
 )
 from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
-from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 # from 2,000 points on a size costs seconds: it is tried where the one before saved so much
@@ -142,7 +142,7 @@ class NestedFit:
             theta = models.theta(best)
         else:
             known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
-            with blas_for(self.features.width):
+            with limited_blas(self.features.width):
                 found = search(self.equations, candidates, self.left_out_errors, known)
             assert found.model is not None
             theta, clear = found.model.theta(), found.model.upper  # or 1/C is lost in rounding
@@ -162,7 +162,7 @@ class NestedFit:
             first = sizes + int(self.equations.constant is not None)
             inside = np.arange(len(known.model.z))[:, None] < first
             models = replace(known.model, weights=inside.astype(np.float64))
-            with blas_for(self.features.width):
+            with limited_blas(self.features.width):
                 return self.left_out_errors(models, keep=True)
         try:
             models = factor_prefixes(self.equations, C).models(sizes)
@@ -351,7 +351,8 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     doublings = max(0, round(np.log2(max(largest, 1) / _FIRST_NESTED)))
     size, best, found = int(np.ceil(largest / 2**doublings)), np.inf, None
     while True:
-        reach(min((size / _TYPICAL) ** 2 / 4, 0.8))  # what is behind: sizes quadruple the work
+        # what is behind: sizes quadruple the work
+        step(0.0, reached=min((size / _TYPICAL) ** 2 / 4, 0.8))
         fit.extend(size)
         C = None if found is None else found.C
         found = fit.best_C(candidates if C is None or size <= _SOME_C else np.array([C]), C)

@@ -22,6 +22,7 @@ from leansvm.ridge.bracket import ChosenC, search
 from leansvm.ridge.criteria import (
     draw_evaluation_rows,
     draws_rows,
+    first_of_the_best,
     left_out_errors,
     pop_left_out,
     standard_error,
@@ -31,7 +32,7 @@ from leansvm.ridge.factor import RidgeModels, decompose, model_at, theta_at
 from leansvm.ridge.kfold import FoldSums, fold_errors
 from leansvm.ridge.sums import NormalEquations, Sums, keep_rows_of_Z, normal_equations
 from leansvm.rows import Block, RowBlocks, declare, total_weight
-from leansvm.solution import Solution, first_of_the_best
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
@@ -120,7 +121,7 @@ def solve_sums(
     if criterion.left_out:
         if not (by_loo and kept):
             left_out_errors(*rows, replace(models, weights=models.weights[:, [best]]), keep=True)
-        left_out = blocks.concatenate(pop_left_out, best if by_loo and kept else 0)
+        (left_out,) = blocks.collect(pop_left_out, best if by_loo and kept else 0)
     return Solution(
         "primal",
         features.coefficients(theta),
@@ -179,7 +180,7 @@ def _solve_by_some_rows(
         model = model_at(equations, C) if model is None else model
     assert model is not None
     error = float(errors(model, keep=True)[0])
-    drawn, left_out = evaluation.drawn, evaluation.blocks.concatenate(pop_left_out, 0)
+    drawn, (left_out,) = evaluation.drawn, evaluation.blocks.collect(pop_left_out, 0)
     theta, spread = model.theta(), standard_error(np.square(left_out).sum(axis=1), drawn.weight)
     note = (
         f"{'C was chosen by' if several else 'Calibrated on'} the left-out errors of "

@@ -15,7 +15,7 @@ import numpy as np
 
 from leansvm._accelerated import doubles_are_fast
 from leansvm._array_api import namespace, to_host
-from leansvm._parallel import blas_for, serial_blas
+from leansvm._parallel import limited_blas
 from leansvm._phases import Phases
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import Basis
@@ -77,7 +77,7 @@ class SparseProblem:
     def sum_size(self, points_of: Callable[[int], Basis], size: int) -> SummedBasis:
         """Choose ``size`` points and add up the rows."""
         check_memory(size, self.budget, self.folds)
-        with serial_blas():  # small products between passes over tiles
+        with limited_blas():  # small products between passes over tiles
             with self.phases("select"):
                 basis = points_of(size)
             with self.phases("factor"):
@@ -109,7 +109,7 @@ class SparseProblem:
     def _add_up(self, basis: Basis, features: KernelFeatures) -> SummedBasis:
         """Run over the rows once; blocks keep their rows of Z where leave-one-out needs them."""
         blocks, keep = self.blocks, self._kept_bytes(features.width, features.in_state) > 0
-        with self.phases("sums"), serial_blas():
+        with self.phases("sums"), limited_blas():
             shift = first_shift(blocks, features, self.bias_penalty == 0)
             sums: Sums | FoldSums
             if self.criterion.name == "kfold":
@@ -156,7 +156,7 @@ class SparseProblem:
         fit = start_nested(blocks, *given)
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_folds = self.criterion.name == "kfold"
-        with self.phases("sizes"), serial_blas():
+        with self.phases("sizes"), limited_blas():
             size, compared, judged = choose_size(fit, candidates)
             dropped = fit.points.taken - fit.features.size
             if drawn is not None:
@@ -232,7 +232,7 @@ class SparseProblem:
             chosen = basis.indices[features.kept]
             by = replace(by, basis_rows=rows_inside(self.blocks, chosen[chosen >= 0]))
         by = replace(by, known=summed.judged)
-        with self.phases("solve"), blas_for(features.width):
+        with self.phases("solve"), limited_blas(features.width):
             solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
         if summed.keeps_rows:
             self.blocks.map(drop_rows_of_Z)

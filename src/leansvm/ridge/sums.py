@@ -187,8 +187,8 @@ def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
 @declare(keeps=(MomentRows, ColumnRows))
 def drop_rows_of_Z(block: Block) -> None:
     """Let go of the rows of Z, and of whitened columns, that a block keeps."""
-    block.drop(MomentRows)
-    block.drop(ColumnRows)
+    block.state.pop(MomentRows, None)
+    block.state.pop(ColumnRows, None)
 
 
 @dataclass

@@ -4,7 +4,16 @@ Solvers and selectors are written once against `RowBlocks`; the implementations 
 where a block of rows lives (memory, memory map, device; files and clusters plug in here).
 """
 
-from leansvm.rows._blocks import Block, MemoryBlocks, RowBlocks, declare
+from leansvm.rows._blocks import (
+    Block,
+    MemoryBlocks,
+    RowBlocks,
+    class_numbers,
+    column_per_class,
+    declare,
+    few_values,
+    one_vs_rest,
+)
 from leansvm.rows._budget import (
     LEAST_BUDGET,
     available_memory,
@@ -19,35 +28,29 @@ from leansvm.rows._budget import (
 from leansvm.rows._draw import (
     DrawnRows,
     StandsFor,
-    WeightedSample,
-    canonical_order,
     draw_by_weight,
     draw_for_all,
-    order_of,
     positive_rows,
-    row_weights,
-    sample_weights,
     total_weight,
     weights_of_drawn,
 )
 from leansvm.rows._files import Dataset, open_dataset
-from leansvm.rows._merge import (
+from leansvm.rows._order import (
     MergedRows,
+    WeightedSample,
+    canonical_order,
     merge_equal_rows,
     merge_rows_of,
+    order_of,
     points_among,
     row_hashes,
+    row_weights,
     rows_alike,
+    sample_weights,
 )
 from leansvm.rows._sources import is_dask, partitions_of, source_of
 from leansvm.rows._stream import RowSource
-from leansvm.rows._targets import (
-    Targets,
-    class_numbers,
-    column_per_class,
-    few_values,
-    one_vs_rest,
-)
+from leansvm.rows._targets import Targets
 
 __all__ = [
     "LEAST_BUDGET",

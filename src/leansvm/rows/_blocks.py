@@ -14,7 +14,7 @@ they do not depend on the number of threads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +27,7 @@ from leansvm._parallel import in_order
 from leansvm._phases import step
 from leansvm.rows._budget import host_tile_rows, resolve_cache_size, tile_rows_for
 
+Array = NDArray[np.float64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kept = TypeVar("Kept")
 _ROWS_FOR_THREADS = 1_000_000  # from here on threads make a light pass faster (measured)
@@ -124,10 +125,6 @@ class Block:
         """Return the kept instance of this class; KeyError if there is none."""
         return self.state[kind]
 
-    def drop(self, kind: type) -> None:
-        """Drop the kept instance of this class."""
-        self.state.pop(kind, None)
-
     @property
     def rows(self) -> slice:
         """The slice of these rows in vectors of all rows."""
@@ -152,7 +149,7 @@ class RowBlocks(ABC):
     n_features: int
     dtype: Any
     weighted: bool = True  # whether rows may have weights other than one
-    class_weight: NDArray[np.float64] | None = None  # factor in the weights of each class's rows
+    class_weight: Array | None = None  # factor in the weights of each class's rows
     place: Any = None  # an empty array of the library and device of the rows; None on the host
     n_blocks: int = 100  # number of blocks in a pass, if known
     n_parts: int = 1  # that `fold_parts` goes over
@@ -212,8 +209,20 @@ class RowBlocks(ABC):
         return self.fold(add, function, *args)
 
     def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-        """Join the tuples of arrays that ``function(block, *args)`` returns, item by item."""
-        return join(self.each(function, *args))
+        """Join the tuples of arrays that ``function(block, *args)`` returns, item by item.
+
+        None stays None. Blocks whose first array is empty leave no trace.
+        """
+        found: list[tuple[Any, ...]] = []
+        for result in self.each(function, *args):
+            if found and not len(found[0][0]):
+                found = [result]
+            elif not found or len(result[0]):
+                found.append(result)
+        joined = []
+        for items in zip(*found, strict=True):
+            joined.append(None if items[0] is None else namespace(items[0]).concat(items))
+        return tuple(joined)
 
     def concatenate(self, function: Callable[..., Any], *args: Any) -> NDArray[Any]:
         """Collect one host array of all rows from the blocks' results."""
@@ -249,20 +258,6 @@ def add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def join(results: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Concatenate tuples of arrays item by item; None stays None, empty ones leave no trace."""
-    found: list[tuple[Any, ...]] = []
-    for result in results:
-        if found and not len(found[0][0]):
-            found = [result]
-        elif not found or len(result[0]):
-            found.append(result)
-    joined = []
-    for items in zip(*found, strict=True):
-        joined.append(None if items[0] is None else namespace(items[0]).concat(items))
-    return tuple(joined)
-
-
 @declare("X")
 def rows_with_numbers(block: Block, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], Any]:
     """Return which of these numbers are rows of the block, and the rows."""
@@ -275,6 +270,35 @@ def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]
     mine, rows = block.positions(indices)
     y = None if block.y is None else to_host(rows_at(block.y, rows))
     return mine, y, None if block.weight is None else to_host(rows_at(block.weight, rows))
+
+
+# ---------------------------------------------------------------------------- codes of classes
+
+
+def one_vs_rest(labels: NDArray[np.intp], n_classes: int) -> Array:
+    """Return targets +-1 from class numbers: one column per class, for two classes a single one."""
+    if n_classes == 2:
+        return np.where(labels == 1, 1.0, -1.0)[:, None]
+    return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0)
+
+
+def few_values(y: NDArray[Any]) -> bool:
+    """Whether whole numbers have so few different values that they are taken for classes.
+
+    >>> few_values(np.arange(100) % 3), few_values(np.arange(100))
+    (True, False)
+    """
+    return len(np.unique(y)) <= max(20, int(np.sqrt(len(y)) / 4))
+
+
+def class_numbers(Y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return class numbers from targets +-1 or decision values: the inverse of `one_vs_rest`."""
+    return (Y[:, 0] > 0).astype(np.intp) if Y.shape[1] == 1 else np.argmax(Y, axis=1)
+
+
+def column_per_class(values: Array) -> Array:
+    """Return decision values with a column for each class; a single one means two classes."""
+    return np.hstack([-values, values]) if values.shape[1] == 1 else values
 
 
 # ---------------------------------------------------------------------------- in memory
@@ -313,7 +337,7 @@ class MemoryBlocks(RowBlocks):
         y: Any = None,
         weight: Any = None,
         *,
-        class_weight: NDArray[np.float64] | None = None,
+        class_weight: Array | None = None,
         columns: int = 0,
         tile_rows: int | None = None,
     ) -> None:
@@ -356,19 +380,10 @@ class MemoryBlocks(RowBlocks):
                 yield function(block, *args)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
-        """Return the rows with these numbers, in this order."""
         rows = rows_at(self._X, indices)
         return np.asarray(rows) if isinstance(rows, np.memmap) else rows
 
-    def head(self, count: int) -> tuple[Any, Any, Any]:
-        """Return the first rows, a view of them, their targets and weights (None without any)."""
-        first = slice(0, min(count, self.n_rows))
-        y = None if self._y is None else to_host(self._y[first, ...])
-        weight = None if self._weight is None else to_host(self._weight[first])
-        return self._X[first, :], y, weight
-
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
-        """Return targets and weights (None without any) of the rows with these numbers."""
         y = None if self._y is None else to_host(rows_at(self._y, indices))
         return y, None if self._weight is None else to_host(rows_at(self._weight, indices))
 

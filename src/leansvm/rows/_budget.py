@@ -42,7 +42,13 @@ def available_memory() -> int:
     (``ulimit -v``) leaves less.
     """
     kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
-    free = _physical_memory() // 2 if kilobytes is None else 1024 * kilobytes
+    if kilobytes is not None:
+        free = 1024 * kilobytes
+    else:
+        try:
+            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        except (AttributeError, ValueError, OSError):
+            free = 4 * 2**30
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -81,13 +87,6 @@ def _number_in(path: str, key: str = "") -> int | None:
     except (OSError, ValueError):
         pass
     return None
-
-
-def _physical_memory() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 8 * 2**30
 
 
 def resolve_cache_size(cache_size: float | str, X: Any = None) -> int:

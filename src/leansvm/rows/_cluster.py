@@ -24,7 +24,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.rows._blocks import RowBlocks, declared, join
+from leansvm.rows._blocks import RowBlocks, declared
 from leansvm.rows._budget import host_tile_rows, resolve_cache_size
 from leansvm.rows._cluster_work import assemble, encoded_batch, has_gaps, survey_of, work
 from leansvm.rows._dask import Partitions, starts_of, to_batch
@@ -74,17 +74,14 @@ class ClusterRows(RowSource):
         return loaded
 
     def as_table(self) -> ClusterRows:
-        """Return the same rows with X as frames."""
         return self if self.is_table else ClusterRows(self._partitions.as_table(), self._client)
 
     def has_gaps(self) -> bool:
-        """Whether numbers of a data frame are missing."""
         looks = self._partitions.may_have_gaps
         given = "leansvm-gaps", has_gaps, self._loaded
         return looks and any(gather(self._client, _submit_each(self._client, *given)))
 
     def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
-        """Return the rows with these numbers, which increase, as they are in the source."""
         edges, name = np.searchsorted(indices, self._starts), f"leansvm-take-{uuid.uuid4().hex}"
         found = []
         for i in np.flatnonzero(np.diff(edges)).tolist():
@@ -95,7 +92,6 @@ class ClusterRows(RowSource):
     def encoded(
         self, encode: Callable[..., Any], n_features: int, from_targets: bool
     ) -> ClusterRows:
-        """Return the rows with X made numbers, on the workers; see `RowSource.encoded`."""
         twin = copy(self)
         twin.is_table, twin.n_features, twin.dtype = False, n_features, np.dtype(np.float64)
         given = encoded_batch, self._loaded, encode, n_features
@@ -103,14 +99,12 @@ class ClusterRows(RowSource):
         return twin
 
     def survey(self, numeric: bool) -> Survey:
-        """Look at all targets (``numeric``: not at them) and weights, and not at X."""
         if numeric and not self.has_weight:
             return Survey.of_ones(self.n_rows)
         parts = _submit_each(self._client, "leansvm-survey", survey_of, self._loaded, numeric)
         return reduce(add, (part for part in gather(self._client, parts) if part is not None))
 
     def targets(self) -> tuple[Any, Any]:
-        """Return targets and weights (None for ones) of all rows."""
         without_X = methodcaller("_replace", X=None)
         parts = _submit_each(self._client, "leansvm-targets", without_X, self._loaded)
         return joined(gather(self._client, parts))[1:]
@@ -123,7 +117,6 @@ class ClusterRows(RowSource):
         budget: int = 0,
         weight: NDArray[np.float64] | None = None,
     ) -> RowBlocks:
-        """Return the rows in blocks on the workers; see `RowSource.blocks`."""
         tile = host_tile_rows(self.n_rows, self.n_features, columns)
         groups, homes, name = [], [], f"leansvm-rows-{uuid.uuid4().hex}"
         for g, (mine, home) in enumerate(zip(self._groups, self._homes, strict=True)):
@@ -166,7 +159,6 @@ class ClusterBlocks(RowBlocks):
         return variance_of(self._combined(merged_moments, parts))
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Yield ``function(block, *args)`` for every block, in row order."""
         for results in gather(self._client, self._run(("map",), function, args)):
             yield from results
 
@@ -181,10 +173,6 @@ class ClusterBlocks(RowBlocks):
     ) -> Any:
         """Call ``function(part, *args)`` for every group, a `Part`; combine as `fold` does."""
         return self._combined(combine, self._run(("fold_parts", combine), function, args))
-
-    def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-        """Join the tuples of arrays in every group, then those of the groups."""
-        return join(gather(self._client, self._run(("collect",), function, args)))
 
     def _combined(self, combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
         """Combine the groups' results: many of them on the workers first."""

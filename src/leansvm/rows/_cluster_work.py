@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
-from leansvm._parallel import serial_blas
+from leansvm._parallel import limited_blas
 from leansvm.rows._blocks import Block, RowBlocks, declared
 from leansvm.rows._moments import Moments, merged_moments, moments
 from leansvm.rows._stream import Batch, with_place
@@ -100,7 +100,6 @@ class Part(RowBlocks):
         self.n_features, self.dtype = blocks[0].X.shape[1], blocks[0].X.dtype
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Yield ``function(block, *args)`` for every block, in row order."""
         for block in self._blocks:
             yield function(block, *args)
 
@@ -114,7 +113,7 @@ def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
         Block(b.start, b.stop, b.X, b.y, b.weight, _guarded(state, function))
         for b, state in zip(group.blocks, states, strict=True)
     ]
-    with serial_blas():
+    with limited_blas():
         result = getattr(Part(part), verb)(*given, function, *args)
     return (result, [b.state for b in part]) if declared(function).keeps else result
 

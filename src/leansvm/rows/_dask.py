@@ -161,11 +161,9 @@ class LocalPartitions(StreamSource):
         return f"partition {i}, {inside}, column {name}"
 
     def as_table(self) -> LocalPartitions:
-        """Return the same rows with X as frames."""
         return LocalPartitions(self._partitions.as_table())
 
     def has_gaps(self) -> bool:
-        """Whether numbers of a data frame are missing."""
         batches = self.read(frozenset(["X"]), 0) if self._partitions.may_have_gaps else ()
         return any(np.isnan(batch.X).any() for batch in batches)
 
@@ -176,7 +174,6 @@ class LocalPartitions(StreamSource):
                 yield self._compute(i, parts)
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, which increase."""
         found = [np.empty((0, self.n_features), self.dtype)]
         edges = np.searchsorted(indices, self._starts)
         for i in np.flatnonzero(np.diff(edges)):

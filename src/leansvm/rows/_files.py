@@ -161,7 +161,8 @@ class Dataset(StreamSource):
         self._check_columns(special)
         kinds = {_kind_of(dataset.schema.field(name).type) for name in self.feature_names}
         self.is_table = not kinds <= {"numbers", "booleans"}
-        self.dtype = self._dtype()
+        types = {str(dataset.schema.field(name).type) for name in self.feature_names}
+        self.dtype = np.dtype(np.float32 if types <= {"float", "halffloat"} else np.float64)
         self._pieces = _pieces(dataset)
         self._check_files()
         self.n_rows = sum(piece.n_rows for piece in self._pieces)
@@ -287,10 +288,6 @@ class Dataset(StreamSource):
                 if kinds[0] != kinds[1]:
                     differs = f"holds {kinds[1]}, but {kinds[0]} in the first file"
                     raise ValueError(f"{path}: column {name!r} {differs}.")
-
-    def _dtype(self) -> np.dtype[Any]:
-        types = {str(self._dataset.schema.field(name).type) for name in self.feature_names}
-        return np.dtype(np.float32 if types <= {"float", "halffloat"} else np.float64)
 
     def _columns(self, parts: frozenset[str]) -> list[str]:
         columns = list(self.feature_names) if "X" in parts else []

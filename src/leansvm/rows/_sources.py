@@ -13,8 +13,6 @@ from leansvm.rows._stream import Batch, RowSource, StreamSource, place_of_row
 
 def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
     """Return the rows as a source, None for arrays in memory."""
-    if type(X) is np.ndarray:
-        return None
     if isinstance(X, RowSource):
         if y is not None or sample_weight is not None:
             raise ValueError(
@@ -62,7 +60,6 @@ class MappedArray(StreamSource):
                 raise ValueError(f"X has {self.n_rows} rows, {name} has {len(part)}.")
 
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
-        """Yield all rows in order; see `StreamSource.read`."""
         for start in range(0, self.n_rows, n_rows):
             rows = slice(start, start + n_rows)
             yield Batch(
@@ -72,7 +69,6 @@ class MappedArray(StreamSource):
             )
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers."""
         return np.ascontiguousarray(self._X[indices], self.dtype)
 
 
@@ -96,12 +92,10 @@ class EncodedStream(StreamSource):
         self.n_targets, self.single_target = source.n_targets, source.single_target
 
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
-        """Yield all rows in order; see `StreamSource.read`."""
         for batch in self._source.read(self._needed(parts), n_rows):
             yield self._numbers(batch, parts)
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, which increase."""
         parts = frozenset(["X"])
         found = self._source.pieces(indices, self._needed(parts))
         empty = np.empty((0, self.n_features))

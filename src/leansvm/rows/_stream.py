@@ -148,13 +148,11 @@ class StreamSource(RowSource):
         return found
 
     def encoded(self, encode: Callable[..., Any], n_features: int, from_targets: bool) -> RowSource:
-        """Return the rows with X made numbers; see `RowSource.encoded`."""
         from leansvm.rows._sources import EncodedStream
 
         return EncodedStream(self, encode, n_features, from_targets)
 
     def survey(self, numeric: bool) -> Survey:
-        """Look at all targets (``numeric``: not at them) and weights, and not at X."""
         if numeric and not self.has_weight:
             return Survey.of_ones(self.n_rows)
         parts = frozenset(["weight"] * self.has_weight + ["y"] * (not numeric))
@@ -171,12 +169,10 @@ class StreamSource(RowSource):
         return seen
 
     def targets(self) -> tuple[Any, Any]:
-        """Return targets and weights (None for ones) of all rows."""
         parts = frozenset(["y"] + ["weight"] * self.has_weight)
         return joined(list(self.read(parts, 1 << 18)))[1:]
 
     def blocks(self, targets: Targets, **options: Any) -> RowBlocks:
-        """Return the rows in blocks; see `RowSource.blocks`."""
         return StreamBlocks(self, targets, **options)
 
 
@@ -210,12 +206,10 @@ class StreamBlocks(RowBlocks):
         self.states, self.n_blocks = StateStore(budget), -(-self.n_rows // self._tile)
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Yield ``function(block, *args)`` for every block, in row order."""
         with closing(read_ahead(self._chunks(declared(function).reads))) as chunks:
             yield from in_order(self._call, self._tiles(chunks), function, args)
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, in this order."""
         indices = np.asarray(indices, dtype=np.intp)
         if self._kept is not None:
             return self._kept[indices]

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
+from leansvm.rows._blocks import one_vs_rest
+
 Array = NDArray[np.float64]
 _MOST_LABELS = 100_000
 
@@ -102,32 +104,6 @@ def checked_labels(y: Any) -> NDArray[Any]:
         elif any(isinstance(label, str) for label in y):
             raise ValueError("Some labels in y are text and some are not.")
     return y
-
-
-def one_vs_rest(labels: NDArray[np.intp], n_classes: int) -> Array:
-    """Return targets +-1 from class numbers: one column per class, for two classes a single one."""
-    if n_classes == 2:
-        return np.where(labels == 1, 1.0, -1.0)[:, None]
-    return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0)
-
-
-def few_values(y: NDArray[Any]) -> bool:
-    """Whether whole numbers have so few different values that they are taken for classes.
-
-    >>> few_values(np.arange(100) % 3), few_values(np.arange(100))
-    (True, False)
-    """
-    return len(np.unique(y)) <= max(20, int(np.sqrt(len(y)) / 4))
-
-
-def class_numbers(Y: NDArray[Any]) -> NDArray[np.intp]:
-    """Return class numbers from targets +-1 or decision values: the inverse of `one_vs_rest`."""
-    return (Y[:, 0] > 0).astype(np.intp) if Y.shape[1] == 1 else np.argmax(Y, axis=1)
-
-
-def column_per_class(values: Array) -> Array:
-    """Return decision values with a column for each class; a single one means two classes."""
-    return np.hstack([-values, values]) if values.shape[1] == 1 else values
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,10 @@ class _ColumnFit:
         return different >= _ALL_DIFFERENT * len(np.unique(self.units().unit[known]))
 
     def _category(self, values: Values, name: str) -> Column | str:
-        codes, texts = coded(levels(values, name))
-        counts = np.bincount(codes + 1, weights=self._row_weights(), minlength=len(texts) + 1)
+        (codes, texts), rows = coded(levels(values, name)), self.weight
+        if rows.mean() < 1.0:  # weights in rows: those below 1 on average are no copies
+            rows = rows * (self.units().weight.sum() / rows.sum())
+        counts = np.bincount(codes + 1, weights=rows, minlength=len(texts) + 1)
         seen = [text for text, count in zip(texts, counts[1:], strict=True) if count > 0]
         if not seen:
             return "no values"
@@ -176,12 +178,6 @@ class _ColumnFit:
             positive = found.weight[found.weight > 0]
             self._units = replace(found, weight=found.weight / min(1.0, positive.mean()))
         return self._units
-
-    def _row_weights(self) -> Array:
-        """Return weights in rows: weights below 1 on average are no copies."""
-        if self.weight.mean() >= 1.0:
-            return self.weight
-        return self.weight * (self.units().weight.sum() / self.weight.sum())
 
 
 def targets_of(y: Any, n_rows: int) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from leansvm._accelerated import put_rows
+from leansvm._accelerated import put
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis.cholesky.growing import FactorRows, start, total_and_largest
@@ -189,7 +189,7 @@ def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Any:
     slots = refill.slots
     if foreign_namespace(pool) is not None:
         new = kernel_columns(block, kernel, refill.X, refill.rows).T
-        put_rows(pool, range(slots.start, slots.stop) if isinstance(slots, slice) else slots, new)
+        put(pool, range(slots.start, slots.stop) if isinstance(slots, slice) else slots, new)
         return new
     in_place = isinstance(slots, slice)
     new = pool[slots] if in_place else np.empty((len(refill.rows), pool.shape[1]))
@@ -242,4 +242,4 @@ def _missed(block: Block, rounding: Rounding, k: int) -> Any:
 
 @declare(keeps=CandidateRows)
 def _end(block: Block) -> None:
-    block.drop(CandidateRows)
+    block.state.pop(CandidateRows, None)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg.blas import dtpsv
 
 from leansvm._array_api import as_float64, like_rows, namespace, rows_at, to_host
-from leansvm._parallel import serial_blas
+from leansvm._parallel import limited_blas
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
     Candidates,
@@ -80,7 +80,7 @@ class Rounds(Candidates):
                 stop = None if self.draw_missed(ridge.k) else "rank"
                 continue
             start = ridge.mark()
-            with serial_blas():
+            with limited_blas():
                 slots, scores, stop = self._pick(on_step)
             if slots:
                 self._append(slots, start)

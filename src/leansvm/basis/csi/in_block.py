@@ -134,7 +134,7 @@ def finish(block: Block, k: int) -> None:
     """Keep P and D of the selected rows alone."""
     factor = block.kept(FactorRows)
     factor.P = factor.P[:, :k].copy(order="F")
-    block.drop(WindowRows)
+    block.state.pop(WindowRows, None)
 
 
 # ---------------------------------------------------------------------------- a new column

@@ -1,0 +1,364 @@
+"""`publish`, the last line of a fit: the only place that sets fitted attributes, and warns.
+
+It also fits probabilities to left-out decision values: p proportional to sigma(g(f)). All classes
+share g, which rises and has g(0) = 0: the most probable class is always the one that `predict`
+returns. g has one slope in each of six zones of f: a squared loss makes f the mean of targets +-1,
+whose log odds are steep only near +-1. If a zone has few rows, its slope stays close to one scale
+for all zones. Targets are smoothed as Platt does: (N + 1) / (N + 2) for the own class.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq, minimize
+from scipy.special import expit, log_expit, log_softmax
+from sklearn.exceptions import ConvergenceWarning
+
+from leansvm._array_api import to_host
+from leansvm.estimators.run import ROW_ATTRIBUTES, FittedKernel, TrainingData, to_units, warn
+from leansvm.rows import DrawnRows, class_numbers, column_per_class
+from leansvm.solution import Solution
+from leansvm.tables import feature_names
+
+Array = NDArray[np.float64]
+_TOO_SMOOTH = (
+    "the kernel is too smooth for these data (try a larger gamma), or a few rows with large "
+    "weights dominate"
+)
+_TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
+_FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
+# `partial_fit` refuses later batches with other values: sums and factors depend on these parameters
+_OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
+_OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
+_KEPT_ROWS = 100_000  # rows whose left-out decision values a classifier keeps
+# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range;
+# a model of few rows has seen little of the range, so that others may lie beyond by chance
+_ROWS_TO_JUDGE, _SHARE_BEYOND, _BY_CHANCE = 20, 0.1, 20.0
+_RARE_SHARE, _ROWS_TO_WARN = 0.1, 200  # share of a rare class; fewer rows give no warning about it
+_CERTIFIES = ("solver", "objective", "residual", "gap", "iterations", "converged")
+# attributes that a fit does not always set: `publish` removes those of the fit before
+_NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
+_NOT_ALWAYS |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}
+Slopes = float | Array
+_LOG_SCALES = np.linspace(-12.0, 12.0, 49)
+_WHOLE = (-12.0, 12.0)  # range of the logarithm of the scale
+_VALLEYS = 3  # minima of the cross-entropy that are compared
+_GRID_ROWS = 1000  # on which the grid is evaluated
+_NUMBERS = 40_000  # decision values to which slopes are fitted
+KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
+_PRIOR = 1.0  # weight of the squared log ratios of slopes to the one scale, in rows
+# offsets c = _OFFSETS s make s f + c continuous, with 0 in the two zones beside f = 0
+_OFFSETS = np.zeros((6, 6))
+_OFFSETS[0, [0, 1, 2]] = 0.9, -0.4, -0.5
+_OFFSETS[1, [1, 2]] = 0.5, -0.5
+_OFFSETS[4, [3, 4]] = 0.5, -0.5
+_OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
+
+
+def publish(
+    estimator: Any, data: TrainingData, kernel: FittedKernel | None, solution: Solution
+) -> None:
+    """Set the fitted attributes and the report, fit probabilities, warn.
+
+    All attributes of an earlier fit are replaced. ``kernel`` is None for machines without one, and
+    for later batches.
+    """
+    finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
+    if not (finite and np.isfinite(solution.objective)):
+        raise ValueError(
+            f"The coefficients at C={solution.C:.3g} are not finite: lower C, or "
+            f"scale X, y or sample_weight."
+        )
+    fitted = vars(estimator)
+    before = fitted.get("_left_out")
+    for name in (*_NOT_ALWAYS, *(ROW_ATTRIBUTES if data.attributes else ())):
+        fitted.pop(name, None)
+    fitted.update(data.attributes)
+    seconds, learned = solution.seconds, None
+    if kernel is not None:
+        publish_kernel(estimator, kernel)
+        learned = kernel.report
+    fitted.update(estimator._basis_attributes(data, solution))
+    if estimator._keeps_rows:
+        estimator._rows, estimator._answers = data, None
+    if not (estimator._classifies or "_spread" in data.attributes):
+        estimator._spread = data.spread()
+    estimator.intercept_, estimator.C_ = np.asarray(solution.b), solution.C
+    estimator.objective_, estimator.n_iter_ = solution.objective, solution.iterations
+    if solution.curve is not None and not isinstance(estimator.C, Real):
+        estimator.cv_curve_ = solution.curve
+    report = dict(zip(_CERTIFIES, attrgetter(*_CERTIFIES)(solution), strict=True))
+    report |= {"rows": data.n_positive, "basis": len(solution.coef), "outputs": data.n_outputs}
+    report |= {"bytes": solution.bytes, **solution.details}
+    if learned is not None:
+        report["learning"] = learned
+        seconds = {"learn": float(sum(learned["seconds"].values())), **seconds}
+    estimator.fit_report_ = report | {"seconds": dict(seconds)}
+    if solution.left_out is not None and data.merged is not None:
+        _use_left_out(estimator, data, solution.left_out, solution.drawn)
+    elif solution.left_out is not None and estimator.calibrate:  # a batch
+        drawn = solution.drawn
+        rows = np.arange(data.X.shape[0]) if drawn is None else drawn.rows
+        Y, weight = data.blocks().targets_of(rows)
+        weight, values = weight if drawn is None else drawn.weight, Y - solution.left_out
+        calibrate(estimator, values, class_numbers(Y), weight, data.class_weight, before)
+    if not solution.converged:
+        warn(estimator, f": {solution.advice}", ConvergenceWarning)
+    if isinstance(estimator.C, str) and solution.C in estimator._candidates[[0, -1]]:
+        _warn_of_last_C(estimator, solution)
+
+
+def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
+    """Set the attributes of a kernel, and the parameters that later batches must repeat."""
+    for name, value in (("feature_scales_", fitted.scales), ("_seen", fitted.seen)):
+        vars(estimator).pop(name, None)
+        if value is not None:
+            setattr(estimator, name, value)
+    estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
+    estimator.clip_ = fitted.kernel.clip
+    estimator._batch_parameters = {}
+    for name in _OF_BATCHES:
+        estimator._batch_parameters[name] = getattr(estimator, name, None)
+
+
+def _use_left_out(
+    estimator: Any, data: TrainingData, left_out: Array, drawn: DrawnRows | None
+) -> None:
+    """Fit probabilities and set ``loo_residuals_`` from the left-out residuals of distinct rows.
+
+    If these are ``drawn`` rows only, `KeepsRows` works out ``loo_residuals_`` when it is asked for.
+    """
+    merged, whole = data.merged, data if data.whole is None else data.whole
+    assert merged is not None
+    Y = whole.targets()
+    if data.taken is not None:  # back to the places of the original rows
+        given = np.full(Y.shape, np.nan)
+        given[data.taken] = left_out
+        left_out = given
+    if drawn is None:
+        left_out, rows, weight = left_out[merged.first], merged.first, merged.weight
+    else:
+        rows, weight = drawn.rows, drawn.weight
+    values, labels = Y[rows] - left_out, class_numbers(Y[rows]) if estimator.calibrate else None
+    if isinstance(estimator.C, str) and estimator.C == "loo" and drawn is None:
+        residuals = left_out[merged.group]
+        unused = np.flatnonzero(merged.group < 0)  # rows of zero weight: no model changes without
+        if len(unused):
+            residuals[unused] = Y[unused] - to_host(estimator._values(whole.blocks().take(unused)))
+        scale = vars(estimator).get("_scale")
+        if scale is not None:  # both in units of y
+            residuals = to_units(scale, Y) - to_units(scale, Y - residuals)
+        estimator.loo_residuals_ = estimator._in_shape(residuals)
+    if labels is not None:
+        calibrate(estimator, values, labels, weight, data.class_weight)
+
+
+def calibrate(
+    estimator: Any,
+    values: Array,
+    labels: NDArray[np.intp],
+    weight: Array | None,
+    class_weight: Array | None,
+    before: Array | None = None,
+) -> None:
+    """Fit probabilities to left-out decision values, and keep these as ``_left_out``.
+
+    A row of ``_left_out`` has the decision values, the class, the weight, and the weight without
+    that of the class. Batches add to the rows ``before`` them; the last 100,000 are kept.
+    """
+    weight = np.ones(len(values)) if weight is None else weight
+    own = weight if class_weight is None else weight / class_weight[labels]
+    known = np.column_stack([values, labels, weight, own])
+    known = known[np.isfinite(values).all(axis=1) & (weight > 0)]
+    if before is not None:
+        known = np.concatenate([before, known])
+    if not len(known):
+        return
+    values, labels, weight = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
+    estimator.calibration_scale_, estimator.calibration_slopes_ = fit_slopes(values, labels, weight)
+    estimator._left_out = known[-_KEPT_ROWS:]
+    shares: Any = np.bincount(labels, weight) / weight.sum()
+    shares, predicted = shares[shares > 0], np.unique(class_numbers(values))
+    rare = len(shares) > 1 and shares.min() < _RARE_SHARE and len(labels) >= _ROWS_TO_WARN
+    if rare and len(predicted) == 1:
+        label = estimator.classes_.tolist()[predicted[0]]
+        warn(
+            estimator,
+            f" predicts {label!r} for every training row, because no other class is ever more "
+            f"probable (the rarest class has {shares.min():.2g} of the rows). Use predict_proba to "
+            f"rank rows, leansvm.model_selection.tune_threshold to choose a threshold, or "
+            f"class_weight='balanced' to give all classes the same weight.",
+        )
+
+
+def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
+    """Warn if a C beyond all candidates would be better."""
+    curve, candidates = solution.curve, estimator._candidates
+    if curve is None or len(curve) != len(candidates):
+        return
+    for end, inner in ((0, 1), (-1, -2)) if len(curve) > 1 else ():
+        falls = _NO_NOISE * curve.max() < curve[end] < _FALLS * curve[inner]  # False if NaN
+        if candidates[end] == solution.C and falls:
+            why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
+            warn(
+                estimator,
+                f": C_={solution.C:.3g} is the last value that C={estimator.C!r} tries, and the "
+                f"error of left-out rows still falls there: {why}. To try further values, pass a "
+                f"list as C.",
+            )
+
+
+def warn_beyond(estimator: Any, X: Any) -> None:
+    """Warn if many rows to predict lie beyond all training rows in one feature.
+
+    ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
+    at, in the rows it was learned on; None: nothing was learned.
+    """
+    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _ROWS_TO_JUDGE:
+        return
+    least, most = estimator._seen
+    shares = np.mean((least > X) | (most < X), axis=0)
+    feature = int(shares.argmax())
+    if shares[feature] <= min(_SHARE_BEYOND + _BY_CHANCE / estimator.fit_report_["rows"], 0.5):
+        return
+    names = feature_names(estimator)
+    name = f"feature {feature}" if names is None else f"{names[feature]!r}"
+    warn(
+        estimator,
+        f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
+        f"{name}. Kernel models do not extrapolate: predictions stay what they are at the edge of "
+        f"the range. Do not trust them.",
+    )
+
+
+# ---------------------------------------------------------------------------- probabilities
+
+
+def fit_slopes(
+    values: Array, labels: NDArray[np.intp], weight: Array
+) -> tuple[float, NDArray[np.float64]]:
+    """Return the best scale for all of f, and the slope of g in every zone, pulled towards it.
+
+    ``values`` are left-out decision values, one column per class; one column means two classes.
+    """
+    # (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others
+    n_classes = max(values.shape[1], 2)
+    other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
+    targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
+    targets[np.arange(len(labels)), labels] = 1.0 - other
+    if values.size > _NUMBERS:  # a sample is enough; rare classes stay in it
+        rows, times = _some_of_each(labels, _NUMBERS // (values.shape[1] * n_classes))
+        values, targets, weight = values[rows], targets[rows], weight[rows] * times
+
+    def slope(log_a: float) -> float:  # of the cross-entropy of p ~ sigma(a f)
+        z = np.exp(log_a) * values
+        return float(np.sum(_cross_entropy(z, targets, weight)[1] * z))
+
+    found = []
+    for low, high in _valleys(values, targets, weight) if values.shape[1] > 1 else [_WHOLE]:
+        if slope(low) >= 0.0:
+            found.append(low)
+        elif slope(high) <= 0.0:
+            found.append(high)
+        else:
+            found.append(float(brentq(slope, low, high, xtol=1e-12)))
+    costs = [0.0]
+    if len(found) > 1:
+        costs = [_cross_entropy(np.exp(at) * values, targets, weight)[0] for at in found]
+    scale = float(np.exp(found[int(np.argmin(costs))]))
+    zone, total = np.searchsorted(KNOTS, values), float(weight.sum())
+    places, numbers = zone.ravel(), values.ravel()
+
+    def cost(logs: Array) -> tuple[float, Array]:
+        slopes = scale * np.exp(logs)
+        z = slopes[zone] * values + (_OFFSETS @ slopes)[zone]
+        entropy, pull = _cross_entropy(z, targets, weight)
+        sums: Any = np.bincount(places, pull.ravel() * numbers, minlength=6)
+        sums = sums + np.bincount(places, pull.ravel(), minlength=6) @ _OFFSETS
+        entropy += _PRIOR * float(logs @ logs)
+        return entropy / total, (2 * _PRIOR * logs + sums * slopes) / total
+
+    options: Any = {"gtol": 1e-10, "ftol": 1e-15}
+    best = minimize(cost, np.zeros(6), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options)
+    return scale, np.asarray(scale * np.exp(best.x))
+
+
+def _some_of_each(labels: NDArray[np.intp], most: int) -> tuple[NDArray[np.intp], Array]:
+    """Return about ``most`` rows of each class, or all, and how many rows each represents."""
+    counts = np.bincount(labels)
+    step = np.maximum(-(-counts // max(most, 1)), 1)
+    order = np.argsort(labels, kind="stable")
+    place = np.empty(len(labels), np.intp)  # of a row among those of its class
+    place[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows = np.flatnonzero(place % step[labels] == 0)
+    taken = np.bincount(labels[rows], minlength=len(counts))
+    return rows, counts[labels[rows]] / taken[labels[rows]]
+
+
+def _valleys(values: Array, targets: Array, weight: Array) -> list[tuple[float, float]]:
+    """Return where, of log a, the cross-entropy may be least: around the lows of a grid."""
+    few = slice(None, None, -(-len(values) // _GRID_ROWS))
+    known = values[few], targets[few], weight[few]
+    costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(_LOG_SCALES)]
+    around = np.concatenate([[np.inf], costs, [np.inf]])
+    lows = np.flatnonzero((around[1:-1] <= around[:-2]) & (around[1:-1] <= around[2:]))
+    lows = lows[np.argsort(around[1 + lows], kind="stable")[:_VALLEYS]]
+    padded = np.pad(_LOG_SCALES, 1, mode="edge")
+    return list(zip(padded[lows].tolist(), padded[lows + 2].tolist(), strict=True))
+
+
+def _cross_entropy(z: Array, targets: Array, weight: Array) -> tuple[float, Array]:
+    """Return the weighted cross-entropy and its derivative by the log odds z."""
+    if z.shape[1] == 1:  # log sigma(z) = z + log sigma(-z)
+        total = -float(weight @ (targets[:, 1] * z[:, 0] + log_expit(-z[:, 0])))
+        return total, np.asarray(weight[:, None] * (expit(z) - targets[:, 1:]))
+    logs = log_shares(z)
+    total = -float(weight @ np.einsum("ij,ij->i", targets, logs))
+    return total, np.asarray(weight[:, None] * (np.exp(logs) - targets) * expit(-z))
+
+
+def log_shares(scaled: Array) -> Array:
+    """Return log p for p ~ sigma(scaled), rows adding up to one."""
+    return np.asarray(log_softmax(log_expit(scaled), axis=1))
+
+
+def offsets_of(slopes: Array) -> Array:
+    """Return c of g(f) = s f + c in every zone."""
+    return np.asarray(_OFFSETS @ slopes)
+
+
+def log_probabilities(values: NDArray[Any], slopes: Slopes) -> Array:
+    """Return log p of every class; one value a row means two classes.
+
+    ``slopes`` are those of the zones, or one for all.
+    """
+    columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    if np.ndim(slopes) == 0:
+        return log_shares(column_per_class(slopes * columns))
+    zone, of_zone = np.searchsorted(KNOTS, columns), np.asarray(slopes)
+    return log_shares(column_per_class(of_zone[zone] * columns + offsets_of(of_zone)[zone]))
+
+
+def probabilities(
+    log_odds: NDArray[Any], slopes: Slopes, values: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return p of every class; the class that the decision values predict has the largest.
+
+    If rounding makes it a tie, as between the margins of a sharp logistic loss, the predicted class
+    gets one rounding step more. Without ``values`` the log odds are the decision values.
+    """
+    values = log_odds if values is None else values
+    p = np.exp(log_probabilities(log_odds, slopes)).astype(values.dtype)
+    p = np.maximum(p, np.finfo(p.dtype).tiny)  # no class is impossible
+    predicted = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
+    rows = np.arange(len(p))
+    largest = p.max(axis=1)
+    first = p.argmax(axis=1)
+    behind = (first != predicted) | (np.sum(p == largest[:, None], axis=1) > 1)
+    p[rows[behind], predicted[behind]] = np.nextafter(largest[behind], p.dtype.type(2))
+    return np.asarray(p)
