@@ -250,6 +250,12 @@ def test_another_kind_at_predict_is_named():
         model.predict(table.assign(t=1.0))
 
 
+def test_a_column_of_dates_may_be_empty_at_predict():
+    model, table = fitted()
+    expected = model.predict(table.assign(t=pd.NaT))
+    np.testing.assert_array_equal(model.predict(table.assign(t=np.nan)), expected)
+
+
 def test_other_types_of_the_same_values_at_predict():
     model, table = fitted()
     other = pd.DataFrame(
