@@ -260,7 +260,7 @@ def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
         dropped = None if step.drop_idx_ is None else step.drop_idx_[place]
         dropped = None if dropped is None else known[dropped]
         common = [value for value in known if value not in rare]
-        without = () if dropped is None else (dropped,)
+        without = () if dropped is None else tuple(rare) if dropped in rare else (dropped,)
         refuses = step.handle_unknown == "error"
         column = replace(column, kind="member", strict=refuses, without=without)
         result += [replace(column, categories=(v,)) for v in common if v is not dropped]

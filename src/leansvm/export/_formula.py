@@ -26,7 +26,7 @@ from leansvm.estimators import KernelBasis
 from leansvm.estimators.calibration import KNOTS, offsets_of
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
-from leansvm.export._columns import Column, after, known_texts, raw_columns
+from leansvm.export._columns import MISSING, Column, after, known_texts, raw_columns
 from leansvm.kernels import Kernel, Mixture
 from leansvm.kernels._function import Array, Outer, Sum
 from leansvm.low_rank import RBF, RobustRBF, Simplex
@@ -89,6 +89,21 @@ class Formula:
     def dates(self) -> dict[int, str]:
         """Which input values are dates ("date") or times of day ("time")."""
         return {column.source: column.reads for column in self.prepared if column.reads}
+
+    @property
+    def truths(self) -> list[int]:
+        """Which input values are yes or no: 1, 0, or missing."""
+        return sorted({c.source for c in self.prepared if c.blank and c.strict})
+
+    @property
+    def strict(self) -> dict[int, tuple[list[Any], bool]]:
+        """Categories of input values of which Python refuses others; whether one may be missing."""
+        found: dict[int, set[Any]] = {}
+        for c in self.prepared:
+            if c.strict:
+                gaps = {MISSING} if c.blank or c.fill is not None else set()
+                found.setdefault(c.source, set()).update(c.categories, c.without, gaps)
+        return {i: (sorted(v - {MISSING}), MISSING in v) for i, v in sorted(found.items())}
 
     @property
     def numbers(self) -> tuple[list[int], list[int]]:
