@@ -355,8 +355,8 @@ def test_only_clear_dates_are_taken_as_text(tmp_path):
     frame = pd.DataFrame({"day": days, "c": ["a", "b", None] * 20})
     model = SparseLSSVR(1.0, kernel="rbf", gamma=1.0, n_basis=10).fit(frame, np.arange(60.0))
     script = """
-    const days = ["2024-01-06", "2024-01-06T00:00:00Z", "06.01.2024", "01/06/2024", "Jan 6 2024", true];
-    const found = days.map((day) => {
+    const good = ["2024-01-06", "2024-01-06T00:00:00Z", "06.01.2024"];
+    const found = [...good, "01/06/2024", "Jan 6 2024", true].map((day) => {
       try { return model.predict({ day, c: "a" }); } catch (error) { return error.message; }
     });
     console.log(JSON.stringify(found));"""

@@ -162,7 +162,7 @@ for (const row of [null, 5, "text", undefined])
     np.testing.assert_allclose(np.array(found[: len(good)], float), expected, atol=1e-12)
     messages, others = found[len(good) : -4], found[-4:]
     for row, message in zip(bad[:-2], messages[:-2], strict=True):
-        with pytest.raises(ValueError, match="held|A row has") as raised:
+        with pytest.raises(ValueError, match=r"held|A row has") as raised:
             predictor.predict(row)
         if isinstance(row.get("answer"), float):  # text in a frame
             assert message == str(raised.value).replace("'0.5'", "0.5")

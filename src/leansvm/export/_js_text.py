@@ -39,9 +39,9 @@ const missing = (v) => v === null || v === undefined || v !== v;
 // texts that stand for a missing value
 const isNone = (text) => text === "" || NONE.includes(text.toLowerCase());
 const refuse = (name, wanted, v) => {
-  const found = typeof v === "string" ? `'${v}'` : String(v);
-  throw new TypeError(`Column '${name}' held ${wanted} in training, and now ${found.slice(0, 60)}: ` +
-    "correct it, or make it missing.");
+  const found = (typeof v === "string" ? `'${v}'` : String(v)).slice(0, 60);
+  const what = `Column '${name}' held ${wanted} in training, and now ${found}`;
+  throw new TypeError(`${what}: correct it, or make it missing.`);
 };
 const number = (v, name) => {
   const text = typeof v === "string" ? v.trim() : null;
