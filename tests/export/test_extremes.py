@@ -175,8 +175,9 @@ TWO_OR_THREE = pytest.mark.parametrize("labels", [np.array([5, 7, 7]), np.array(
 def test_rows_that_python_refuses_have_no_class_in_c(labels, dtype, tmp_path):
     model, rows = refusing(labels)
     real = {"float64": "double", "float32": "float"}[dtype]
-    given = [[{"nan": "NAN", "inf": "INFINITY"}.get(str(v), str(v)) for v in row] for row in rows]
-    table = ", ".join(f"{{{', '.join(row)}}}" for row in given).replace("-inf", "-INFINITY")
+    given = [", ".join(f"({real}){v}" for v in row) for row in rows]
+    table = ", ".join(f"{{{row}}}" for row in given)
+    table = table.replace("nan", "NAN").replace("inf", "INFINITY")
     main = f"{real} x[7][3] = {{{table}}}, out[3], p[3]; for (int i = 0; i < 7; i++) {{ "
     main += "int k = model_predict(x[i], out); model_probabilities(out, p); "
     main += 'printf("%d %d %d\\n", k, out[0] == out[0], p[1] == p[1]); }'

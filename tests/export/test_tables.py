@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from leansvm import LSSVC, LSSVR, Predictor, SparseLSSVR
 from leansvm.export import check, compress, register_onnx, to_c, to_js, to_onnx
 from leansvm.export._evaluate import input_values, values_from
 from leansvm.export._formula import formula_of
-from leansvm.export._run import run_c, run_js, run_onnx
+from leansvm.export._run import C_OPTIONS, run_c, run_js, run_onnx
 from tests.export.test_extremes import in_node
 from tests.tables.test_encoder import mixed, target
 
@@ -70,6 +71,19 @@ def test_1000_rows_with_gaps_and_unseen_levels(model, language, kind):
     assert len(wanted) == 1000 and np.ptp(wanted) > 1
     np.testing.assert_allclose(np.ravel(found), wanted, atol=most)
     assert check(model, exported).difference < most
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("store", ["float64", "float32", "float16", "int8"])
+def test_headers_compile_without_warnings(model, dtype, store, tmp_path):
+    """Numbers, texts, means, dates: nothing is converted in silence."""
+    (tmp_path / "model.h").write_text(to_c(model, dtype=dtype, store=store))
+    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return 0; }\n')
+    build = ["cc", *C_OPTIONS, "-Wsign-conversion", "-Wshadow", "main.c", "-o", "main", "-lm"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "-Wconversion" in C_OPTIONS and "-Werror" in C_OPTIONS
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("write", [to_c, to_js, to_onnx])

@@ -151,9 +151,8 @@ def compiled_run(folder, names, dtype):
     )
     (folder / "main.c").write_text(text)
     real = {"float64": "double", "float32": "float"}[dtype]
-    subprocess.run(
-        ["gcc", *C_OPTIONS, f"-DREAL={real}", "main.c", "-o", "main", "-lm"], cwd=folder, check=True
-    )
+    build = ["gcc", *C_OPTIONS, f"-DREAL={real}", "main.c", "-o", "main", "-lm"]
+    subprocess.run(build, cwd=folder, check=True)
     done = subprocess.run(
         [folder / "main"], input=rows.astype(dtype).tobytes(), stdout=subprocess.PIPE, check=True
     )

@@ -333,7 +333,7 @@ class _Header:
         yield "    }"
         yield from (f"    {line}" for line in self._outer())
         yield f"    for (int k = 0; k < {outputs}; k++) {{"
-        coef = f"NAME_coef[j * {outputs} + k]"
+        coef = self._narrowed(f"NAME_coef[j * {outputs} + k]", formula.coef_store)
         if carried:
             yield f"      const float y = t * {coef} - lost[k], s = out[k] + y;"
             yield "      lost[k] = (s - out[k]) - y;"
@@ -363,10 +363,14 @@ class _Header:
     def _entry(self, table: str, row: str) -> str:
         entry = f"NAME_{table}[{row} * {len(self.formula.columns)} + i]"
         if self.formula.steps is None:
-            return entry
+            return self._narrowed(entry, self.formula.store)
         if self.formula.store == "float16":
             entry = f"NAME_half({entry})"
         return f"({self.real}){entry} * NAME_{table}_step[i]"
+
+    def _narrowed(self, entry: str, store: str) -> str:
+        """Return a number of a table in the type that is computed in."""
+        return f"(float){entry}" if (store, self.dtype) == ("float64", "float32") else entry
 
     def _outer(self) -> Iterable[str]:
         """Lines that turn t into g(t); NaN stays NaN."""
