@@ -53,7 +53,7 @@ def to_c(
     Parameters
     ----------
     model : estimator
-        Fitted machine, a pipeline that ends in one, or what `compress` returned.
+        Fitted machine, a pipeline with one, or what `compress` or `tune_threshold` returned.
     name : str, default="model"
         What the names in the header begin with; a C identifier.
     dtype : {"float64", "float32"}, default="float64"
@@ -228,7 +228,7 @@ class _Header:
         if not self.is_term:
             yield from c_refusal(formula, real)
         if formula.classes is not None and formula.outputs == 1:
-            yield "  return out[0] != out[0] ? -1 : out[0] > 0;"
+            yield f"  return out[0] != out[0] ? -1 : out[0] {self._second_class()};"
         elif formula.classes is not None:
             yield "  int best = 0;"
             yield f"  for (int k = 0; k < {formula.outputs}; k++) {{"
@@ -237,6 +237,10 @@ class _Header:
             yield "  }"
             yield "  return best;"
         yield "}"
+
+    def _second_class(self) -> str:
+        threshold = self.formula.threshold
+        return "> 0" if threshold is None else f">= {c_numbers([threshold], self.dtype)[0]}"
 
     def _columns(self) -> Iterable[str]:
         """Lines that turn x into u."""

@@ -41,7 +41,7 @@ def to_js(model: Any, *, store: str | None = None, metadata: dict[str, Any] | No
     Parameters
     ----------
     model : estimator
-        Fitted machine, a pipeline that ends in one, or what `compress` returned.
+        Fitted machine, a pipeline with one, or what `compress` or `tune_threshold` returned.
     store : {"float64", "float32", "float16", "int8"}, default=None
         Type of the numbers in the tables; default: float64, or what `compress` chose.
     metadata : dict, default=None
@@ -290,7 +290,9 @@ class _Module:
         result = "f[0]" if formula.single and formula.outputs == 1 else "f"
         if formula.classes is not None:
             several = "f.indexOf(f.reduce((a, b) => Math.max(a, b)))"
-            best = "+(f[0] > 0)" if formula.outputs == 1 else several
+            limit = formula.threshold
+            second = "> 0" if limit is None else f">= {js_number(limit)}"
+            best = f"+(f[0] {second})" if formula.outputs == 1 else several
             result = f"classes[{best}]"
         yield "export function predict(row) {"
         yield "  const f = values(row);"
