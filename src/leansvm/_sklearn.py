@@ -80,6 +80,20 @@ def array_api_compat() -> Any:
     return array_api_compat
 
 
+# ---------------------------------------------------------------------- names of columns
+
+
+def with_advice(error: Exception) -> Exception:
+    """Return scikit-learn's refusal of columns in another order, with what to do; others as is."""
+    text = str(error)
+    if "in the same order as they were in fit" not in text:
+        return error
+    return ValueError(
+        f"{text.rstrip()}\nPass X[list(model.feature_names_in_)]. (Only models that were fitted on "
+        f"text, dates or missing values find columns by their names.)"
+    )
+
+
 # ---------------------------------------------------------------------- models with a threshold
 
 

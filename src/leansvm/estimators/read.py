@@ -31,6 +31,7 @@ from leansvm._array_api import (
     same_place,
     to_host,
 )
+from leansvm._sklearn import with_advice
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.values import ROW_ATTRIBUTES, TrainingData, learn_scale, to_scale
 from leansvm.linalg import canonical_csr
@@ -204,7 +205,7 @@ def validate(
         checked = validate_data(estimator, X, y, reset=reset, **options, **kwargs)
     except (TypeError, ValueError) as error:
         if xp is not None or (pairwise and isinstance(error, TypeError)) or not is_table(X):
-            raise
+            raise with_advice(error) from None
         if not reset:
             raise ValueError(
                 f"Input X contains NaN, text or dates, but {type(estimator).__name__} was fitted "

@@ -24,6 +24,7 @@ from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.export._formula import refuse_scale
 from leansvm.kernels._function import Array, RowForm
 from leansvm.tables import TableEncoder
+from leansvm.tables.fitting import by_name
 
 _FAR = 1e100  # distances of larger numbers may overflow
 
@@ -216,7 +217,7 @@ class Predictor:
             return self._encode(X)
         if isinstance(X, list | tuple):
             return np.array([self._encode(row) for row in X])
-        return self._table.transform(X)
+        return self._table.transform(by_name(self._table, X))
 
     def _array(self, X: Any) -> Array:
         """Return a row or several of numbers alone."""
