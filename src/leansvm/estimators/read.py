@@ -37,6 +37,7 @@ from leansvm.estimators.values import ROW_ATTRIBUTES, TrainingData, learn_scale,
 from leansvm.linalg import canonical_csr
 from leansvm.rows import RowSource, Targets, few_values, one_vs_rest, source_of
 from leansvm.tables import is_table
+from leansvm.tables._values import is_missing
 from leansvm.tables.fitting import TableRows, encoded, encoded_source, transformed, validate_table
 
 Array = NDArray[np.float64]
@@ -88,8 +89,12 @@ def _read_classes(
     estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
     """Read rows, labels and weights in memory."""
-    X, y = validate(estimator, X, y, reset=reset)
-    Y, labels = encode_labels(estimator, y, classes)
+    try:
+        X, y = validate(estimator, X, y, reset=reset)
+        Y, labels = encode_labels(estimator, y, classes)
+    except (TypeError, ValueError):
+        _refuse_missing(y, "labels")
+        raise
     weight = _sample_weights(sample_weight, X)
     if isinstance(X, TableRows):
         X = encoded(estimator, X, Y, weight)
@@ -107,12 +112,16 @@ def _read_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: boo
     """Read rows, numbers to predict and weights in memory."""
     if sparse.issparse(y):
         raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
-    X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
-    Y = as_float64(y)
-    if foreign_namespace(Y) is None:  # objects such as None have become NaN
-        assert_all_finite(Y, input_name="y")
-        if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
-            raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
+    try:
+        X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
+        Y = as_float64(y)
+        if foreign_namespace(Y) is None:  # objects such as None have become NaN
+            assert_all_finite(Y, input_name="y")
+    except (TypeError, ValueError):
+        _refuse_missing(y, "targets")
+        raise
+    if foreign_namespace(Y) is None and np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
+        raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
     _check_single_output(estimator, Y.ndim == 1, reset)
     Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
     weight = _sample_weights(sample_weight, X)
@@ -263,6 +272,21 @@ def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any
             raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
         labels = np.searchsorted(estimator.classes_, present)[labels]
     return like_rows(one_vs_rest(labels, n_classes), y), labels
+
+
+def _refuse_missing(y: Any, what: str) -> None:
+    """Raise an error that says how many targets are missing; if none is, another is at fault."""
+    if y is None or dispatched_namespace(y) is not None or sparse.issparse(y):
+        return
+    given = np.asarray(y, dtype=object)
+    gone = np.array([is_missing(v) and not isinstance(v, str) for v in given.ravel()], bool)
+    count = int(gone.reshape(len(given), -1).any(axis=1).sum()) if given.size else 0
+    if count:
+        own = ", or make them a class of their own" if what == "labels" else ""
+        raise ValueError(
+            f"Input y contains NaN or None: {count:,} of {len(given):,} {what} are missing. Leave "
+            f"these rows out (with pandas: known = y.notna(); fit(X[known], y[known])){own}."
+        ) from None
 
 
 def any_targets(X: Any, y: Any) -> Array:
