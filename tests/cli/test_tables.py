@@ -123,23 +123,23 @@ def test_a_frame_of_read_csv_is_predicted_as_the_file(column, options, run, tmp_
 def test_what_is_refused(trained, run, tmp_path):
     model, new = trained / "m.skops", trained / "new.csv"
     done = run("predict", model, new, "--keep", "idd")
-    assert done.exit_code == 1 and "no column 'idd'" in done.output
+    assert done.exit_code == 2 and "no column 'idd'" in done.output
     done = run("predict", model, new, "--interval", "1.5")
-    assert done.exit_code == 1 and "between 0 and 1" in done.output
+    assert done.exit_code == 2 and "between 0 and 1" in done.output
     done = run("predict", model, new, "--interval", "0.9999")
-    assert done.exit_code == 1 and "with 400 training rows, it can be at most 0.997" in done.output
+    assert done.exit_code == 2 and "with 400 training rows, it can be at most 0.997" in done.output
     pd.read_csv(new).rename(columns={"id": "prediction"}).to_csv("same.csv", index=False)
     done = run("predict", model, "same.csv", "--keep", "prediction")
-    assert done.exit_code == 1 and "the output already has a column of this name" in done.output
+    assert done.exit_code == 2 and "the output already has a column of this name" in done.output
     table = rentals(60).assign(count=lambda t: np.where(t["count"] > 20, "many", "few"))
     table.to_csv("classes.csv", index=False)
     assert run("train", "classes.csv", "-t", "count", "-o", "c.skops", "--cv", "0").exit_code == 0
     done = run("predict", "c.skops", "classes.csv", "--interval", "0.9")
-    assert done.exit_code == 1 and "predicts classes" in done.output
+    assert done.exit_code == 2 and "predicts classes" in done.output
     rentals(60).to_csv("few.csv", index=False)
     assert run("train", "few.csv", "-t", "count", "-o", "n.skops", "--cv", "0").exit_code == 0
     done = run("predict", "n.skops", "few.csv", "--interval", "0.9")
-    assert done.exit_code == 1 and "train it without --cv 0" in done.output
+    assert done.exit_code == 2 and "train it without --cv 0" in done.output
 
 
 COLUMNS = {

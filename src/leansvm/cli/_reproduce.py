@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from leansvm.cli._output import INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
+from leansvm.cli._output import (
+    INTERRUPTED,
+    CommandError,
+    Json,
+    Printer,
+    Quiet,
+    UsageError,
+    guarded,
+)
 
 # as in `leansvm.papers.PAPERS`, which takes long to load
 _PAPERS = "fang2019, peng2016, zhou2013, zhou2016, joshi"
@@ -62,8 +70,8 @@ def command(
                 observer=progress,
                 command=shlex.join(["leansvm", *sys.argv[1:]]),
             )
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+    except ValueError as error:  # an unknown paper, table or row
+        raise UsageError(str(error)) from error
     except KeyboardInterrupt:
         report = write_report(out)
         output.say(

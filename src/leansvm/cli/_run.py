@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from leansvm.cli._output import CommandError, readable
+from leansvm.cli._output import CommandError, UsageError, readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,9 @@ class TrainingRun:
                 warnings.simplefilter("always")
                 yield
         except (ValueError, MemoryError) as error:
-            raise CommandError(f"{self.data.path}: {error}") from error
+            wrong = type(error).__name__ == "InvalidParameterError"  # of --set or --grid
+            kind = UsageError if wrong else CommandError
+            raise kind(f"{self.data.path}: {error}") from error
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         for text in dict.fromkeys(str(warning.message) for warning in caught):
