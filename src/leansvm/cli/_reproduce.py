@@ -32,6 +32,14 @@ def command(
         list[str] | None,
         typer.Option(help="Only this table or figure, such as table-1. Can be repeated."),
     ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only this row, by its name in the report, such as 'RLSSVM, 4-point toy', or all "
+            "rows with this part of a name. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer trials and no long experiments: five minutes.")
     ] = False,
@@ -63,6 +71,7 @@ def command(
             reproduce(
                 names,
                 tables=table,
+                rows=row,
                 quick=quick,
                 seeds=seeds,
                 out=out,
