@@ -6,6 +6,7 @@ Modules of commands load nothing that takes long: ``leansvm --help`` imports the
 from __future__ import annotations
 
 import math
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from leansvm.cli._evaluate import Evaluation
     from leansvm.cli._read import FileData
+
+
+_NUMBER = re.compile(r"(?<![\w'])\d[\d.,]*(?:e[+-]?\d+)?(?![\w'])")
 
 
 @dataclass
@@ -63,8 +67,11 @@ class TrainingRun:
             raise kind(f"{self.data.path}: {error}") from error
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        known = {_NUMBER.sub("#", text) for text in self.notes}
         for text in dict.fromkeys(str(warning.message) for warning in caught):
-            if text not in self.notes:
+            words = _NUMBER.sub("#", text)  # folds give the same warning with other numbers
+            if words not in known:
+                known.add(words)
                 self.notes.append(text)
 
     def feature_scales(self) -> dict[str, float] | None:

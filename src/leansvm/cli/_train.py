@@ -259,11 +259,16 @@ def fit_and_finish(
 def fit(run: TrainingRun, output: Printer) -> None:
     """Fit the pipeline on all rows, under a bar."""
     from leansvm.cli._pipeline import encoder_of
+    from leansvm.cli._read._words import quoted
 
     with run.phase("fit"), output.progress() as bars:
         fit_with_bar(run.pipeline, run.data.X, run.y, bars, "fit")
-    left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
-    run.notes += [f"column '{name}' is left out: {why}" for name, why in left_out.items()]
+    reasons: dict[str, list[str]] = {}
+    for name, why in getattr(encoder_of(run.pipeline), "left_out_", {}).items():
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        words = "columns {} are" if len(names) > 1 else "column {} is"
+        run.notes.append(f"{words.format(quoted(names))} left out: {why}")
 
 
 def _auto_folds(run: TrainingRun) -> int | str:
