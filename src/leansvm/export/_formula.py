@@ -125,8 +125,9 @@ class Formula:
 
     def class_numbers(self, f: Array) -> NDArray[np.intp]:
         """Return the numbers of the predicted classes, from the values of f."""
-        tuned = self.threshold is not None
-        return (f[:, 0] >= self.threshold).astype(np.intp) if tuned else class_numbers(f)
+        if self.threshold is None:
+            return class_numbers(f)
+        return (f[:, 0] >= self.threshold).astype(np.intp)
 
     @property
     def outputs(self) -> int:

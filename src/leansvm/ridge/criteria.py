@@ -101,10 +101,10 @@ class EvaluationRows:
 
 
 def draw_evaluation_rows(
-    blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None
+    blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None, seed: int = 0
 ) -> EvaluationRows:
     """Draw rows to evaluate models on; no basis rows, if the others are enough."""
-    rng = np.random.RandomState(0)
+    rng = np.random.RandomState(seed)
     drawn, outside = draw_for_all(blocks, _EVALUATION_ROWS, rng, basis_rows), True
     if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
         drawn, outside = draw_for_all(blocks, _EVALUATION_ROWS, rng), False

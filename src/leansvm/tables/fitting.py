@@ -116,6 +116,7 @@ def _learned(encoder: TableEncoder, source: Any, targets: Any) -> FittedTable:
     """Fit an encoder on a sample of the rows."""
     rows = np.arange(source.n_rows)
     if len(rows) > SAMPLE_ROWS:
+        # the same rows whenever a file is read again: the encoder must come out the same
         rows = np.sort(np.random.default_rng(0).choice(rows, SAMPLE_ROWS, replace=False))
     pieces = source.pieces(rows)
     Y = np.concatenate([targets(piece.y, None)[0] for piece in pieces])
