@@ -37,8 +37,14 @@ from leansvm.estimators.values import ROW_ATTRIBUTES, TrainingData, learn_scale,
 from leansvm.linalg import canonical_csr
 from leansvm.rows import RowSource, Targets, few_values, one_vs_rest, source_of
 from leansvm.tables import is_table
-from leansvm.tables._values import is_missing
-from leansvm.tables.fitting import TableRows, encoded, encoded_source, transformed, validate_table
+from leansvm.tables.fitting import (
+    TableRows,
+    count_missing,
+    encoded,
+    encoded_source,
+    transformed,
+    validate_table,
+)
 
 Array = NDArray[np.float64]
 _LEAST_ROW_WEIGHT = 1e-100  # share of the largest; division by smaller ones would overflow
@@ -278,13 +284,11 @@ def _refuse_missing(y: Any, what: str) -> None:
     """Raise an error that says how many targets are missing; if none is, another is at fault."""
     if y is None or dispatched_namespace(y) is not None or sparse.issparse(y):
         return
-    given = np.asarray(y, dtype=object)
-    gone = np.array([is_missing(v) and not isinstance(v, str) for v in given.ravel()], bool)
-    count = int(gone.reshape(len(given), -1).any(axis=1).sum()) if given.size else 0
+    count, total = count_missing(y)
     if count:
         own = ", or make them a class of their own" if what == "labels" else ""
         raise ValueError(
-            f"Input y contains NaN or None: {count:,} of {len(given):,} {what} are missing. Leave "
+            f"Input y contains NaN or None: {count:,} of {total:,} {what} are missing. Leave "
             f"these rows out (with pandas: known = y.notna(); fit(X[known], y[known])){own}."
         ) from None
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 
 from leansvm.tables._fit import FittedTable, targets_of
 from leansvm.tables._frames import is_frame, join_tables, open_table
+from leansvm.tables._values import is_missing
 from leansvm.tables.encoder import TableEncoder
 
 Array = NDArray[np.float64]
@@ -43,6 +44,14 @@ def transformed(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
     """Return later rows as the features of the fit, with checked targets unless y is a text."""
     rows = _in_type_of(X, estimator.table_.transform(by_name(estimator.table_, X)))
     return rows if isinstance(y, str) else check_X_y(rows, y, estimator=estimator, **kwargs)
+
+
+def count_missing(y: Any) -> tuple[int, int]:
+    """Return the number of rows with a missing target (None, NaN, pandas.NA), and of all rows."""
+    given = np.asarray(y, dtype=object)
+    gone = np.array([is_missing(v) and not isinstance(v, str) for v in given.ravel()], bool)
+    count = int(gone.reshape(len(given), -1).any(axis=1).sum()) if given.size else 0
+    return count, len(given) if given.ndim else 0
 
 
 def by_name(table: TableEncoder, X: Any) -> Any:
