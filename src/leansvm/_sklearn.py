@@ -1,4 +1,4 @@
-"""What differs between the versions of scikit-learn (1.6 and later), and links to our pages.
+"""What differs between the versions of scikit-learn (1.6 and later), its wrappers, our pages.
 
 Nothing else in the package asks which version is installed. What a version lacks is either
 replaced here, or refused with the version that has it.
@@ -78,6 +78,51 @@ def array_api_compat() -> Any:
     from sklearn.externals import array_api_compat
 
     return array_api_compat
+
+
+# ---------------------------------------------------------------------- names of columns
+
+
+def with_advice(error: Exception) -> Exception:
+    """Return scikit-learn's refusal of columns in another order, with what to do; others as is."""
+    text = str(error)
+    if "in the same order as they were in fit" not in text:
+        return error
+    return ValueError(
+        f"{text.rstrip()}\nPass X[list(model.feature_names_in_)]. (Only models that were fitted on "
+        f"text, dates or missing values find columns by their names.)"
+    )
+
+
+# ---------------------------------------------------------------------- models with a threshold
+
+
+def split_threshold(model: Any) -> tuple[Any, float | None]:
+    """Return the model inside a classifier with a threshold, and the threshold.
+
+    That classifier is what `leansvm.model_selection.tune_threshold` returns: it predicts the second
+    class if f(x) >= threshold. Other models, and those with a threshold for probabilities, come
+    back as they are, with None.
+    """
+    if not type(model).__module__.startswith("sklearn."):
+        return model, None
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+
+    threshold = None
+    if isinstance(model, FixedThresholdClassifier | TunedThresholdClassifierCV):
+        if getattr(model, "pos_label", None) is not None:
+            return model, None
+        if model.response_method != "decision_function":
+            return model, None
+        threshold = getattr(model, "best_threshold_", None)
+        if threshold is None:
+            threshold = getattr(model, "threshold", None)
+        threshold = 0.0 if threshold in (None, "auto") else float(threshold)
+        model = getattr(model, "estimator_", model.estimator)
+    if isinstance(model, FrozenEstimator):
+        model = model.estimator
+    return model, threshold
 
 
 # ---------------------------------------------------------------------- links in the HTML view

@@ -127,7 +127,7 @@ def test_what_differs_is_not_written(run, trained, tmp_path, monkeypatch):
 )
 def test_wrong_options_are_named(run, trained, arguments, words):
     done = run("export", trained, *arguments)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert words in done.stderr
 
 

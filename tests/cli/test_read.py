@@ -151,6 +151,39 @@ def test_categories_of_pandas_are_read_like_the_text_of_a_csv_file(file, tmp_pat
     assert spelled.X["answer"].isna().tolist() == [True, False, True, True]
 
 
+def test_the_text_of_parquet_is_what_fit_makes_of_it(tmp_path):
+    import pandas as pd
+
+    from leansvm.tables import TableEncoder
+
+    path = tmp_path / "d.parquet"
+    table = pd.DataFrame(
+        {
+            "text": ["1.5", "-2", None, "3e2"],
+            "code": ["01", "02", "01", "02"],
+            "grade": pd.Categorical(["1", "2", "1", "2"]),
+            "day": ["2024-03-01", "2024-03-02", "2024-03-03", None],
+            "clock": ["08:30", "09:00", "10:00", "11:15"],
+            "gap": ["1", "--", "missing", "4"],
+            "word": ["a", "b", "a", "b"],
+        }
+    )
+    table.assign(y=["u", "v", "u", "v"]).to_parquet(path)
+    data = read(path, target="y")
+    expected = TableEncoder().fit(pd.read_parquet(path).drop(columns="y"))
+    assert data.kinds == expected.kinds_
+    assert [name for name, kind in data.kinds.items() if kind == "number"] == ["text", "gap"]
+    np.testing.assert_allclose(TableEncoder().fit_transform(data.X), expected.transform(table))
+
+
+def test_parquet_text_of_nearly_numbers_is_noted(tmp_path):
+    texts = [str(i / 8) for i in range(60)] + ["many"]
+    path = parquet_of(tmp_path / "d.parquet", a=texts, y=["u", "v"] * 30 + ["u"])
+    data = read(path, target="y")
+    assert data.kinds == {"a": "category"}
+    assert "'a' is text, because 1 of its 61 different values are no numbers" in data.notes[0]
+
+
 def test_svmlight_and_npz(file, tmp_path):
     data = read(file("d.svm", "+1 1:0.5 4:2 # note\n-1 2:1\n"))
     assert data.X.shape == (2, 4) and data.kinds is None

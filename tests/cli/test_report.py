@@ -454,6 +454,39 @@ def test_a_regression_shows_errors_in_units_beside_the_mean(run):
 
 
 @pytest.mark.usefixtures("empty_drawings")
+def test_copies_and_columns_that_are_left_out_are_only_in_notes(run, monkeypatch):
+    import pandas as pd
+
+    import leansvm.cli._report as report
+
+    seen, measured = [], report.measured
+    monkeypatch.setattr(report, "measured", lambda run: seen.append(measured(run)) or seen[-1])
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    frame = pd.DataFrame({"customer_id": np.arange(200), "x": x, "twin": 2 * x, "third": -x})
+    frame = frame.assign(one=1, two=2, z=rng.normal(size=200), y=np.where(x > 0, "u", "v"))
+    page, _ = written(run, frame, "y", *QUICK)
+    text = words(page)
+    assert seen[0][0].names == ["x", "z"] and seen[0][0].mean[0] > 0.3
+    assert text.count("hold the same information") == 1
+    assert "Columns 'x', 'twin' and 'third' hold the same information: one is enough." in text
+    assert "Columns 'one', 'two' are left out: the same in all rows." in text
+    assert "effect of x" in page and "effect of twin" not in page
+    assert '<th scope="col">twin</th>' not in page[page.index("Which rows look wrong?") :]
+
+
+def test_the_warning_of_a_rare_class_comes_once(run, tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{v:.3f},{'yes' if i % 61 == 0 else 'no'}" for i, v in enumerate(rng.normal(size=500))
+    ]
+    (tmp_path / "d.csv").write_text("\n".join(["x,y", *lines]))
+    done = run("train", "d.csv", "-t", "y", "-o", "m", "-s", "n_basis=10", "--cv", "5")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("predicts 'no' for every training row") == 1
+
+
+@pytest.mark.usefixtures("empty_drawings")
 def test_the_effect_of_a_date_is_drawn_by_day_and_hour(run):
     import pandas as pd
 

@@ -240,7 +240,7 @@ def test_no_command_writes_over_its_input_or_its_other_output(run, tmp_path):
     }.items():
         with case(command=command):
             done = run(*command)
-            assert done.exit_code == 1 and words in done.stderr, done.stderr
+            assert done.exit_code == 2 and words in done.stderr, done.stderr
             assert all(path.read_bytes() == content for path, content in before.items())
             assert not (tmp_path / "new").exists()
 

@@ -95,26 +95,51 @@ def test_predictions_are_those_of_python(trained, run, tmp_path):
     assert model[-1].table_.left_out_ == left_out
 
 
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        ([f"{i % 8:04d}" for i in range(80)], ()),  # pandas reads 0 for 0000
+        ([f"{1 + i % 3 / 2:.2f}" for i in range(80)], ("--column", "c=category")),
+        ([f"{i % 28 + 1:02d}.03.2023" for i in range(80)], ()),
+        ([f"202303{i % 28 + 1:02d}" for i in range(80)], ()),
+        ([f"{i % 23}:{i % 60:02d}" for i in range(80)], ()),
+        (["missing" if i % 9 == 0 else "abc"[i % 3] for i in range(80)], ()),
+        (["--" if i % 9 == 0 else f"{i / 8}" for i in range(80)], ()),
+    ],
+    ids=["codes", "levels", "points", "compact", "clock", "no text", "no number"],
+)
+def test_a_frame_of_read_csv_is_predicted_as_the_file(column, options, run, tmp_path):
+    x = np.random.default_rng(0).normal(size=80).round(3)
+    y = np.where(x + 0.3 * (np.arange(80) % 3) > 0.2, "yes", "no")
+    pd.DataFrame({"x": x, "c": column, "y": y}).to_csv(tmp_path / "d.csv", index=False)
+    command = ("--target", "y", "-o", "m.skops", "--cv", "0", "--set", "n_basis=20", *options)
+    assert run("train", "d.csv", *command).exit_code == 0
+    assert run("predict", "m.skops", "d.csv", "-o", "p.csv").exit_code == 0
+    found = persistence.load(tmp_path / "m.skops").predict_proba(pd.read_csv(tmp_path / "d.csv"))
+    expected = pd.read_csv(tmp_path / "p.csv")
+    np.testing.assert_allclose(found, expected.filter(like="probability"), atol=1e-5)
+
+
 def test_what_is_refused(trained, run, tmp_path):
     model, new = trained / "m.skops", trained / "new.csv"
     done = run("predict", model, new, "--keep", "idd")
-    assert done.exit_code == 1 and "no column 'idd'" in done.output
+    assert done.exit_code == 2 and "no column 'idd'" in done.output
     done = run("predict", model, new, "--interval", "1.5")
-    assert done.exit_code == 1 and "between 0 and 1" in done.output
+    assert done.exit_code == 2 and "between 0 and 1" in done.output
     done = run("predict", model, new, "--interval", "0.9999")
-    assert done.exit_code == 1 and "with 400 training rows, it can be at most 0.997" in done.output
+    assert done.exit_code == 2 and "with 400 training rows, it can be at most 0.997" in done.output
     pd.read_csv(new).rename(columns={"id": "prediction"}).to_csv("same.csv", index=False)
     done = run("predict", model, "same.csv", "--keep", "prediction")
-    assert done.exit_code == 1 and "the output already has a column of this name" in done.output
+    assert done.exit_code == 2 and "the output already has a column of this name" in done.output
     table = rentals(60).assign(count=lambda t: np.where(t["count"] > 20, "many", "few"))
     table.to_csv("classes.csv", index=False)
     assert run("train", "classes.csv", "-t", "count", "-o", "c.skops", "--cv", "0").exit_code == 0
     done = run("predict", "c.skops", "classes.csv", "--interval", "0.9")
-    assert done.exit_code == 1 and "predicts classes" in done.output
+    assert done.exit_code == 2 and "predicts classes" in done.output
     rentals(60).to_csv("few.csv", index=False)
     assert run("train", "few.csv", "-t", "count", "-o", "n.skops", "--cv", "0").exit_code == 0
     done = run("predict", "n.skops", "few.csv", "--interval", "0.9")
-    assert done.exit_code == 1 and "train it without --cv 0" in done.output
+    assert done.exit_code == 2 and "train it without --cv 0" in done.output
 
 
 COLUMNS = {

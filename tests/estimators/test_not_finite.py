@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -163,3 +164,32 @@ def test_features_whose_squares_overflow_are_refused():
     for unit in (1e-170, 1e155, 1e200):
         with pytest.raises(ValueError, match="scale X"):
             LowRankLSSVR(n_basis=2, max_iter=3).fit(unit * rows, rows[:, 0])
+
+
+LABELS = np.array(["a", "b"] * 20, dtype=object)
+MISSING = {
+    "None": np.where(np.arange(40) < 3, None, LABELS),
+    "NaN": pd.Series(LABELS).where(np.arange(40) >= 3),
+    "number": np.where(np.arange(40) < 3, np.nan, np.arange(40) % 2),
+    "NA": pd.Series(np.where(np.arange(40) < 3, None, LABELS), dtype="string"),
+    "category": pd.Series(np.where(np.arange(40) < 3, None, LABELS), dtype="category"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+@pytest.mark.parametrize("table", [False, True])
+def test_missing_labels_are_counted(name, table):
+    rows = np.arange(40.0)[:, None]
+    X = pd.DataFrame({"x": rows[:, 0], "c": list("uv") * 20}) if table else rows
+    message = "Input y contains NaN or None: 3 of 40 labels are missing. Leave these rows out"
+    for model in (LSSVC(), SparseLSSVC(n_basis=5)):
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, MISSING[name])
+    with pytest.raises(ValueError, match=message):
+        SparseLSSVC(n_basis=5).partial_fit(rows, MISSING[name], classes=["a", "b"])
+
+
+def test_missing_targets_are_counted():
+    for y in ([None, 1.0, 2.0, 3.0], [np.nan, 1.0, 2.0, 3.0]):
+        with pytest.raises(ValueError, match="1 of 4 targets are missing"):
+            LSSVR().fit(np.eye(4), y)

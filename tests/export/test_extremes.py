@@ -175,8 +175,9 @@ TWO_OR_THREE = pytest.mark.parametrize("labels", [np.array([5, 7, 7]), np.array(
 def test_rows_that_python_refuses_have_no_class_in_c(labels, dtype, tmp_path):
     model, rows = refusing(labels)
     real = {"float64": "double", "float32": "float"}[dtype]
-    given = [[{"nan": "NAN", "inf": "INFINITY"}.get(str(v), str(v)) for v in row] for row in rows]
-    table = ", ".join(f"{{{', '.join(row)}}}" for row in given).replace("-inf", "-INFINITY")
+    given = [", ".join(f"({real}){v}" for v in row) for row in rows]
+    table = ", ".join(f"{{{row}}}" for row in given)
+    table = table.replace("nan", "NAN").replace("inf", "INFINITY")
     main = f"{real} x[7][3] = {{{table}}}, out[3], p[3]; for (int i = 0; i < 7; i++) {{ "
     main += "int k = model_predict(x[i], out); model_probabilities(out, p); "
     main += 'printf("%d %d %d\\n", k, out[0] == out[0], p[1] == p[1]); }'
@@ -197,7 +198,8 @@ def test_rows_that_python_refuses_throw_in_javascript(labels, tmp_path):
     first, *others = in_node(tmp_path, to_js(model), script)
     assert int(first) == model.predict(rows[:1])[0]
     assert others[:2] == [f"x{i} must be finite, not NaN" for i in (0, 2)]
-    assert all("must be finite" in line for line in (*others[:6], *others[-2:]))
+    assert all("must be finite" in line for line in (*others[:6], others[-1]))
+    assert others[-2] == "A row has [], but training had ['x0', 'x1', 'x2']."
     assert others[6:9] == [f"a row has 3 values, not {n}" for n in (0, 2, 4)]
 
 
@@ -349,16 +351,18 @@ def test_numbers_that_float32_lacks_are_refused(size):
 
 
 @needs_node
-def test_only_iso_dates_are_taken_as_text(tmp_path):
+def test_only_clear_dates_are_taken_as_text(tmp_path):
     days = pd.Series(pd.date_range("2024-01-01", periods=60))
     frame = pd.DataFrame({"day": days, "c": ["a", "b", None] * 20})
     model = SparseLSSVR(1.0, kernel="rbf", gamma=1.0, n_basis=10).fit(frame, np.arange(60.0))
     script = """
-    const found = ["2024-01-06", "2024-01-06T00:00:00Z", "06.01.2024", "Jan 6 2024"].map((day) => {
+    const good = ["2024-01-06", "2024-01-06T00:00:00Z", "06.01.2024"];
+    const found = [...good, "01/06/2024", "Jan 6 2024", true].map((day) => {
       try { return model.predict({ day, c: "a" }); } catch (error) { return error.message; }
     });
     console.log(JSON.stringify(found));"""
-    date, moment, *others = json.loads(in_node(tmp_path, to_js(model), script)[0])
+    *dates, slashes, words, truth = json.loads(in_node(tmp_path, to_js(model), script)[0])
     expected = model.predict(pd.DataFrame({"day": [days[5]], "c": ["a"]}))[0]
-    assert date == pytest.approx(expected) and moment == pytest.approx(expected)
-    assert all("is no date such as" in message for message in others)
+    assert dates == pytest.approx([expected] * 3)
+    assert "Column 'day' held dates" in slashes and "and now '01/06/2024'" in slashes
+    assert "and now 'Jan 6 2024'" in words and "and now true" in truth

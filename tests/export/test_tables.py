@@ -2,18 +2,19 @@
 
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from leansvm import LSSVC, LSSVR, SparseLSSVR
+from leansvm import LSSVC, LSSVR, Predictor, SparseLSSVR
 from leansvm.export import check, compress, register_onnx, to_c, to_js, to_onnx
 from leansvm.export._evaluate import input_values, values_from
 from leansvm.export._formula import formula_of
-from leansvm.export._run import run_c, run_js, run_onnx
+from leansvm.export._run import C_OPTIONS, run_c, run_js, run_onnx
 from tests.export.test_extremes import in_node
 from tests.tables.test_encoder import mixed, target
 
@@ -70,6 +71,19 @@ def test_1000_rows_with_gaps_and_unseen_levels(model, language, kind):
     assert len(wanted) == 1000 and np.ptp(wanted) > 1
     np.testing.assert_allclose(np.ravel(found), wanted, atol=most)
     assert check(model, exported).difference < most
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("store", ["float64", "float32", "float16", "int8"])
+def test_headers_compile_without_warnings(model, dtype, store, tmp_path):
+    """Numbers, texts, means, dates: nothing is converted in silence."""
+    (tmp_path / "model.h").write_text(to_c(model, dtype=dtype, store=store))
+    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return 0; }\n')
+    build = ["cc", *C_OPTIONS, "-Wsign-conversion", "-Wshadow", "main.c", "-o", "main", "-lm"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "-Wconversion" in C_OPTIONS and "-Werror" in C_OPTIONS
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("write", [to_c, to_js, to_onnx])
@@ -132,6 +146,62 @@ def test_texts_in_javascript_are_those_of_frames(tmp_path):
     wanted = model.predict(pd.DataFrame({"text": pd.Series(given, dtype=object), "x": 3.0}))
     np.testing.assert_allclose(found, wanted, atol=1e-12)
     assert len(set(wanted[4:].round(6))) == 6
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_javascript_refuses_what_python_refuses(tmp_path):
+    """The rows of a `Predictor`: yes and no in several languages, no unknown columns."""
+    table = pd.DataFrame(
+        {
+            "answer": [True, False, None, True] * 20,
+            "code": ["01", "02", "07", "01"] * 20,
+            "x": [1.0, 2.0, 3.0, np.nan] * 20,
+        }
+    )
+    model = LSSVR().fit(table, np.arange(80) % 4)
+    predictor = Predictor(model)
+    row = {"answer": True, "code": "01", "x": 1.5}
+    good = [row | {"answer": v} for v in (False, 0, 1, "yes", " Nein ", "wahr", "", None)]
+    good += [row | {"code": v} for v in (1, 7, "7", " 02 ")]
+    good += [row | {"x": v} for v in ("n/a", " 2.5 ", None, True)] + [{"x": 1.5}]
+    bad = [row | {"answer": v} for v in (2, 0.5, "1", "maybe", -1)]
+    bad += [row | {"x": v} for v in ("many", "0x10")]
+    bad += [row | {"y": 1}, {"X": 1.5}, {}, row | {"code": {"a": 1}}, [1.5, "01"]]
+    script = f"""for (const row of {json.dumps(good + bad)})
+  try {{ console.log(model.predict(row)); }} catch (error) {{ console.log(error.message); }}
+for (const row of [null, 5, "text", undefined])
+  try {{ console.log(model.predict(row)); }} catch (error) {{ console.log(error.message); }}"""
+    found = in_node(tmp_path, to_js(model), script)
+    expected = [predictor.predict(row) for row in good]
+    np.testing.assert_allclose(np.array(found[: len(good)], float), expected, atol=1e-12)
+    messages, others = found[len(good) : -4], found[-4:]
+    for row, message in zip(bad[:-2], messages[:-2], strict=True):
+        with pytest.raises(ValueError, match=r"held|A row has") as raised:
+            predictor.predict(row)
+        if isinstance(row.get("answer"), float):  # text in a frame
+            assert message == str(raised.value).replace("'0.5'", "0.5")
+        else:
+            assert message.replace("'", "") == str(raised.value).replace("'", "")
+    assert messages[-2].startswith("Column 'code' held text in training, and now")
+    assert messages[-1] == "a row has 3 values, not 2"
+    assert set(others) == {"a row is an array, or an object by the names of features"}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_javascript_refuses_unknown_categories_of_a_strict_encoder(tmp_path):
+    table = pd.DataFrame({"city": ["a", "b", "c", "c"] * 5, "rooms": [1, 2, 3, 2] * 5})
+    encoder = OneHotEncoder(drop="first")
+    model = make_pipeline(encoder, LSSVR()).fit(table, np.arange(20) % 4)
+    rows = [{"city": "a", "rooms": 1}, {"city": "z", "rooms": 1}, {"city": "a", "rooms": 4}]
+    script = f"""for (const row of {json.dumps([*rows, {"rooms": 1}])})
+  try {{ console.log(model.predict(row)); }} catch (error) {{ console.log(error.message); }}"""
+    first, *others = in_node(tmp_path, to_js(model), script)
+    assert float(first) == pytest.approx(model.predict(table[:1])[0])
+    for row in rows[1:]:
+        with pytest.raises(ValueError, match="Found unknown categories"):
+            model.predict(pd.DataFrame([row]))
+    wrong = [("z", "city"), (4, "rooms"), ("undefined", "city")]
+    assert others == [f"Found unknown category {v} in column '{name}'." for v, name in wrong]
 
 
 def test_graphs_take_dates_as_days_in_float64(model):

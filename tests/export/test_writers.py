@@ -14,6 +14,7 @@ import pytest
 from leansvm.export import to_c, to_js, to_onnx
 from leansvm.export._evaluate import functions_of, input_values, machine_columns, values
 from leansvm.export._formula import formula_of
+from leansvm.export._run import C_OPTIONS
 from tests.export import models
 
 CLASSIFIERS = [name for name in models.NAMES if "C_" in name or name == "clipped"]
@@ -150,8 +151,8 @@ def compiled_run(folder, names, dtype):
     )
     (folder / "main.c").write_text(text)
     real = {"float64": "double", "float32": "float"}[dtype]
-    options = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-DREAL={real}"]
-    subprocess.run(["gcc", *options, "main.c", "-o", "main", "-lm"], cwd=folder, check=True)
+    build = ["gcc", *C_OPTIONS, f"-DREAL={real}", "main.c", "-o", "main", "-lm"]
+    subprocess.run(build, cwd=folder, check=True)
     done = subprocess.run(
         [folder / "main"], input=rows.astype(dtype).tobytes(), stdout=subprocess.PIPE, check=True
     )

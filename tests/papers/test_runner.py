@@ -115,6 +115,23 @@ def test_a_full_disk_leaves_the_old_file(measured, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
+def test_rows_are_chosen_by_their_names(measured, tmp_path):
+    names = [row.name for row in paper("fang2019").tables["table-1"].rows]
+    exact = next(name for name in names if any(name in other for other in names if other != name))
+    options = {"tables": ["table-1"], "out": tmp_path}
+    reproduce(["fang2019"], rows=[exact], **options)
+    assert measured == [exact]
+    measured.clear()
+    reproduce(["fang2019"], rows=[f"fang2019/table-1/{names[1]}", names[0]], **options)
+    assert set(measured) <= set(names[:2])
+    measured.clear()
+    reproduce(["fang2019"], rows=["lr-lssvm"], fresh=True, **options)
+    assert measured == [name for name in names if "LR-LSSVM" in name]
+    assert len(measured) > 1
+    with pytest.raises(ValueError, match="no row 'nothing of the kind'"):
+        reproduce(["fang2019"], rows=["nothing of the kind"], **options)
+
+
 @pytest.mark.parametrize(
     ("papers", "tables", "message"),
     [(["smith"], None, "unknown paper 'smith'"), (["fang2019"], ["table-7"], "no 'table-7'")],
@@ -175,6 +192,18 @@ def test_the_command_reproduces_a_table(command, tmp_path):
     assert "4 rows and figures: 3 done (3 of them before), 1 skipped" in again.stdout
 
 
+def test_the_command_runs_one_row(command, tmp_path):
+    done = command("peng2016", "--row", "rlssvm, 4-point TOY")
+    assert done.exit_code == 0, done.stderr
+    assert "1 rows and figures: 1 done" in done.stdout
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert list(stored["rows"]) == ["peng2016/table-1/RLSSVM, 4-point toy"]
+    assert "RLSSVM, 4-point toy" in (tmp_path / "report.html").read_text()
+    done = command("peng2016", "--row", "RLSVM, 4-point")
+    assert done.exit_code == 2
+    assert "did you mean 'RLSSVM, 4-point toy'" in " ".join(done.stderr.split())
+
+
 @pytest.mark.usefixtures("no_data")
 def test_the_command_says_what_data_it_lacks(command):
     done = command("peng2016", "--table", "table-2")
@@ -195,7 +224,7 @@ def test_single_missing_data_sets_are_a_note_and_no_failure(command):
 
 def test_the_command_refuses_unknown_names(command):
     done = command("smith")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "unknown paper 'smith'; choose from fang2019" in " ".join(done.stderr.split())
 
 

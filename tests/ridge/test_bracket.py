@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leansvm import SparseLSSVC, SparseLSSVR
-from leansvm.ridge import bracket, criteria, sparse
+from leansvm.ridge import bracket, criteria, nested, sparse
+from leansvm.rows import draw_for_all
 
 rng = np.random.default_rng(0)
 N = 400
@@ -159,3 +160,39 @@ def test_a_cluster_gives_the_same_model(few_judges, sizes_on_a_sample):
     assert found.C_ == expected.C_
     assert_allclose(found.predict(X), expected.predict(X), rtol=1e-10, atol=1e-10)
     assert_allclose(found.loo_residuals_, expected.loo_residuals_, rtol=1e-8, atol=1e-10)
+
+
+# ------------------------------------------------------------------ which rows judge
+
+
+def drawn_rows(monkeypatch, random_state):
+    """Fit, and return the rows that were drawn to compare sizes and C."""
+    found = []
+
+    def draw(*args):
+        found.append(draw_for_all(*args))
+        return found[-1]
+
+    for module in (criteria, sparse):
+        monkeypatch.setattr(module, "draw_for_all", draw)
+    monkeypatch.setattr(criteria, "_EVALUATION_ROWS", 50)
+    monkeypatch.setattr(nested, "_ROWS_THAT_ALL_JUDGE", 100)
+    monkeypatch.setattr(sparse, "_ROWS_COMPARED_WHOLE", 300)
+    monkeypatch.setattr(sparse, "_ROWS_COMPARED", 200)
+    model = SparseLSSVR(kernel="rbf", gamma=0.5, random_state=random_state).fit(X, Y)
+    return [drawn.rows.tolist() for drawn in found], model
+
+
+def test_the_rows_that_judge_follow_the_seed(monkeypatch):
+    first, one = drawn_rows(monkeypatch, 3)
+    again, two = drawn_rows(monkeypatch, 3)
+    other, _ = drawn_rows(monkeypatch, 4)
+    assert first == again and [len(rows) for rows in first] == [200, 0, 50]
+    assert first[0] != other[0] and first[-1] != other[-1]
+    np.testing.assert_array_equal(one.dual_coef_, two.dual_coef_)
+
+
+def test_without_a_seed_the_same_rows_judge(monkeypatch):
+    expected, _ = drawn_rows(monkeypatch, 0)
+    for random_state in (None, np.random.RandomState(5)):
+        assert drawn_rows(monkeypatch, random_state)[0][0] == expected[0]

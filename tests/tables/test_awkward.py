@@ -10,8 +10,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn.pipeline import make_pipeline
 
-from leansvm import LSSVC, LSSVR
+from leansvm import LSSVC, LSSVR, Predictor
 from leansvm.tables import TableEncoder
 
 N = 60
@@ -240,6 +241,36 @@ def test_columns_may_be_moved_and_others_added():
     np.testing.assert_array_equal(model.predict(moved), model.predict(table))
 
 
+@pytest.mark.parametrize("convert", [lambda frame: frame, pl.from_pandas])
+def test_columns_of_numbers_with_gaps_may_be_moved(convert):
+    table = pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0] * 5, "b": np.arange(20.0), "c": X[:20]})
+    model = LSSVR().fit(convert(table), np.arange(20.0))
+    moved = convert(table[["c", "a", "b"]])
+    np.testing.assert_array_equal(model.predict(moved), model.predict(convert(table)))
+    np.testing.assert_array_equal(Predictor(model).predict(moved), Predictor(model).predict(table))
+
+
+@pytest.mark.parametrize("model", [LSSVR(), make_pipeline(TableEncoder(), LSSVR())])
+def test_columns_of_numbers_alone_keep_their_order(model):
+    """As scikit-learn's checks want it; the message says what to do."""
+    table = pd.DataFrame({"a": np.arange(20.0), "b": X[:20]})
+    model.fit(table, np.arange(20.0))
+    moved = table[["b", "a"]]
+    message = r"same order as they were in fit\.\nPass X\[list\(model\.feature_names_in_\)\]"
+    with pytest.raises(ValueError, match=message):
+        model.predict(moved)
+    expected = model.predict(table)
+    np.testing.assert_array_equal(model.predict(moved[list(model.feature_names_in_)]), expected)
+
+
+@pytest.mark.parametrize("words", [{}, {"c": ["u", "v"] * 10}])
+def test_spaces_around_names_do_not_count(words):
+    table = pd.DataFrame({"a": np.arange(20.0), "b": X[:20], **words})
+    model = make_pipeline(TableEncoder(), LSSVR()).fit(table, np.arange(20.0))
+    spaced = table.rename(columns={"b": " b", "c": "c "}).assign(y=1)
+    np.testing.assert_array_equal(model.predict(spaced), model.predict(table))
+
+
 def test_another_kind_at_predict_is_named():
     model, table = fitted()
     with pytest.raises(ValueError, match="'x' held numbers in training, and now 'many'"):
@@ -248,6 +279,12 @@ def test_another_kind_at_predict_is_named():
         model.predict(table.assign(t="soon"))
     with pytest.raises(ValueError, match="'t' held dates in training, and now a number"):
         model.predict(table.assign(t=1.0))
+
+
+def test_a_column_of_dates_may_be_empty_at_predict():
+    model, table = fitted()
+    expected = model.predict(table.assign(t=pd.NaT))
+    np.testing.assert_array_equal(model.predict(table.assign(t=np.nan)), expected)
 
 
 def test_other_types_of_the_same_values_at_predict():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, UsageError, guarded, table
 
 app = typer.Typer(no_args_is_help=True, help="List and download the data sets of the papers.")
 
@@ -85,7 +85,7 @@ def download(
         try:
             check_name(name)
         except ValueError as error:
-            raise CommandError(str(error)) from error
+            raise UsageError(str(error)) from error
     here: dict[str, Path] = {}
     failed: dict[str, str] = {}
     for name in wanted:

@@ -15,7 +15,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from leansvm.cli._output import CommandError, Printer
+from leansvm.cli._output import CommandError, Printer, UsageError
 from leansvm.cli._scores import all_scores, baseline, in_unit, score_name
 from leansvm.cli._wait import wait_for
 
@@ -202,12 +202,12 @@ def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequenc
     """Ask the machine for left-out residuals, or say why it has none."""
     name = type(estimator).__name__
     if name not in CLOSED_FORM:
-        raise CommandError(f"--cv loo: {name} has no closed-form leave-one-out; use --cv 5")
+        raise UsageError(f"--cv loo: {name} has no closed-form leave-one-out; use --cv 5")
     of_grid = any(item.startswith("C=") for item in grid)
     given = any(item.startswith("C=") for item in settings) and estimator.C not in ("loo", "gcv")
     if of_grid or given:
         option = "--grid" if of_grid else "--set"
-        raise CommandError(f'--cv loo chooses C by leave-one-out; remove "{option} C=..."')
+        raise UsageError(f'--cv loo chooses C by leave-one-out; remove "{option} C=..."')
     estimator.set_params(C="loo")
 
 
@@ -221,7 +221,7 @@ def half_width(errors: Sequence[float], n_rows: int, level: float) -> float:
     """
     rank = math.ceil(level * (n_rows + 1) - 1e-9)
     if rank > n_rows:
-        raise CommandError(
+        raise UsageError(
             f"--interval {level:g}: with {n_rows:,} training rows, it can be at most "
             f"{math.floor(1e4 * n_rows / (n_rows + 1)) / 1e4:g}"
         )

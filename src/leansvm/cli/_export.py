@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from leansvm.cli import _options as opt
-from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, UsageError, guarded
 from leansvm.cli._train import check_places
 
 _KINDS = {".onnx": "onnx", ".h": "c", ".mjs": "js", ".js": "js"}
@@ -55,11 +55,13 @@ def export(
     output = Printer(quiet, as_json)
     kind = _KINDS.get(output_file.suffix)
     if kind is None:
-        raise CommandError(f"{output_file}: the name must end in .onnx, .h or .mjs")
+        raise UsageError(f"{output_file}: the name must end in .onnx, .h or .mjs")
     if kind == "onnx" and store is not None:
-        raise CommandError("--store is only for .h and .mjs; use --dtype for .onnx")
+        raise UsageError("--store is only for .h and .mjs; use --dtype for .onnx")
     if kind == "js" and dtype != "float64":
-        raise CommandError("--dtype is only for .onnx and .h: use --store for .mjs")
+        raise UsageError("--dtype is only for .onnx and .h: use --store for .mjs")
+    if name is not None and not (name.isidentifier() and name.isascii()):
+        raise UsageError(f"--name {name}: it must be a C identifier, such as my_model")
     check_places(output_file, inputs=[model])
     loaded, metadata = _read(model)
     exported = _written(loaded, kind, dtype, store, name or _c_name(output_file.stem), metadata)

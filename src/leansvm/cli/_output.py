@@ -1,6 +1,7 @@
 """What commands print: results on stdout, everything else on stderr, errors with an exit code.
 
-Exit codes: 0 done, 1 the command failed (message on stderr), 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 the command failed (message on stderr), 2 wrong options or arguments, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to 
 
 
 class CommandError(Exception):
-    """What the user should read instead of a traceback; the command ends with code 1."""
+    """What the user should read instead of a traceback; the command ends with its code."""
+
+    code = FAILED
+
+
+class UsageError(CommandError):
+    """An option or an argument is wrong: another command line would work."""
+
+    code = USAGE
 
 
 Parameters = ParamSpec("Parameters")
@@ -46,7 +55,7 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
         try:
             command(*args, **kwargs)
         except CommandError as error:
-            _fail(str(error), FAILED)
+            _fail(str(error), error.code)
         except KeyboardInterrupt:
             _interrupted()
         except ImportError as error:  # Ctrl-C while a compiled module is loaded arrives as this

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from leansvm.cli._output import CommandError, readable
+from leansvm.cli._output import UsageError, readable
 from leansvm.cli._read import KINDS, NUMBER, TRUTH, FileData
 
 # Classifier and regressor of every family.
@@ -30,7 +30,7 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
 
     if asked != "auto":
         if asked == "regression" and y.dtype.kind in "US":
-            raise CommandError("--task regression needs numbers, but the target is text")
+            raise UsageError("--task regression needs numbers, but the target is text")
         return asked
     distinct = len(np.unique(y))
     if y.dtype.kind in "US":
@@ -59,7 +59,7 @@ def asked_kinds(settings: Sequence[str]) -> dict[str, str]:
     for setting in settings:
         name, _, kind = setting.rpartition("=")
         if not name or kind not in KINDS:
-            raise CommandError(
+            raise UsageError(
                 f"--column {setting}: write it as NAME=KIND, where KIND is one of "
                 f"{', '.join(KINDS)}"
             )
@@ -76,7 +76,7 @@ def make_estimator(
     family = _family(name)
     class_name = FAMILIES[family][task == "regression"]
     if class_name is None:
-        raise CommandError(f"--estimator {name} is only for classification; the task is regression")
+        raise UsageError(f"--estimator {name} is only for classification; the task is regression")
     estimator = getattr(leansvm, class_name)()
     known = estimator.get_params(deep=False)
     chosen: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def _family(name: str) -> str:
     by_class = {cls: family for family, pair in FAMILIES.items() for cls in pair if cls}
     family = AUTO if name == "auto" else by_class.get(name, name)
     if family not in FAMILIES:
-        raise CommandError(
+        raise UsageError(
             f"--estimator {name}: unknown; choose auto, {', '.join(FAMILIES)} or a class name "
             f"({', '.join(by_class)})"
         )
@@ -109,11 +109,11 @@ def parse_settings(
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise CommandError(f"--set {setting}: write it as NAME=VALUE")
+            raise UsageError(f"--set {setting}: write it as NAME=VALUE")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise CommandError(
+            raise UsageError(
                 f"--set {setting}: {class_name} has no parameter {name}; {hint}"
                 f"it has {', '.join(sorted(known))}"
             )

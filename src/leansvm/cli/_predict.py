@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leansvm.cli import _options as opt
-from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, UsageError, guarded, table
 from leansvm.cli._run import chosen_rows, in_words
 from leansvm.cli._train import check_places
 
@@ -212,18 +212,18 @@ def _width(facts: dict[str, Any], level: float, model: Path) -> float:
     from leansvm.cli._evaluate import half_width
 
     if not 0 < level < 1:
-        raise CommandError(f"--interval {level:g}: it must be between 0 and 1, such as 0.9")
+        raise UsageError(f"--interval {level:g}: it must be between 0 and 1, such as 0.9")
     if facts.get("task") != "regression":
-        raise CommandError(f"--interval is only for predicted numbers; {model} predicts classes")
+        raise UsageError(f"--interval is only for predicted numbers; {model} predicts classes")
     evaluation, n_rows = facts.get("evaluation"), facts.get("rows")
     if evaluation is None:
-        raise CommandError(
+        raise UsageError(
             f"--interval: {model} has no errors of left-out rows; train it without --cv 0"
         )
     found = evaluation.get("errors") if isinstance(evaluation, dict) else None
     errors = found if isinstance(found, list) and all(type(e) is float for e in found) else []
     if not errors or type(n_rows) is not int or n_rows < len(errors):
-        raise CommandError(f"--interval: {model} has no list of errors; train it again")
+        raise UsageError(f"--interval: {model} has no list of errors; train it again")
     return half_width(errors, n_rows, level)
 
 
@@ -231,7 +231,7 @@ def _with_kept(rows: FileData, result: dict[str, np.ndarray]) -> dict[str, Any]:
     """Return the columns of the output: those of the file that are kept, then the predictions."""
     for name in rows.kept:
         if name in result:
-            raise CommandError(f"--keep {name}: the output already has a column of this name")
+            raise UsageError(f"--keep {name}: the output already has a column of this name")
     return {**rows.kept, **result}
 
 

@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from leansvm.cli._output import INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
+from leansvm.cli._output import (
+    INTERRUPTED,
+    CommandError,
+    Json,
+    Printer,
+    Quiet,
+    UsageError,
+    guarded,
+)
 
 # as in `leansvm.papers.PAPERS`, which takes long to load
 _PAPERS = "fang2019, peng2016, zhou2013, zhou2016, joshi"
@@ -23,6 +31,14 @@ def command(
     table: Annotated[
         list[str] | None,
         typer.Option(help="Only this table or figure, such as table-1. Can be repeated."),
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only this row, by its name in the report, such as 'RLSSVM, 4-point toy', or all "
+            "rows with this part of a name. Can be repeated.",
+            show_default=False,
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer trials and no long experiments: five minutes.")
@@ -55,6 +71,7 @@ def command(
             reproduce(
                 names,
                 tables=table,
+                rows=row,
                 quick=quick,
                 seeds=seeds,
                 out=out,
@@ -62,8 +79,8 @@ def command(
                 observer=progress,
                 command=shlex.join(["leansvm", *sys.argv[1:]]),
             )
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+    except ValueError as error:  # an unknown paper, table or row
+        raise UsageError(str(error)) from error
     except KeyboardInterrupt:
         report = write_report(out)
         output.say(

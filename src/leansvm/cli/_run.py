@@ -6,6 +6,7 @@ Modules of commands load nothing that takes long: ``leansvm --help`` imports the
 from __future__ import annotations
 
 import math
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -14,13 +15,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from leansvm.cli._output import CommandError, readable
+from leansvm.cli._output import CommandError, UsageError, readable
 
 if TYPE_CHECKING:
     import numpy as np
 
     from leansvm.cli._evaluate import Evaluation
     from leansvm.cli._read import FileData
+
+
+_NUMBER = re.compile(r"(?<![\w'])\d[\d.,]*(?:e[+-]?\d+)?(?![\w'])")
 
 
 @dataclass
@@ -58,11 +62,16 @@ class TrainingRun:
                 warnings.simplefilter("always")
                 yield
         except (ValueError, MemoryError) as error:
-            raise CommandError(f"{self.data.path}: {error}") from error
+            wrong = type(error).__name__ == "InvalidParameterError"  # of --set or --grid
+            kind = UsageError if wrong else CommandError
+            raise kind(f"{self.data.path}: {error}") from error
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        known = {_NUMBER.sub("#", text) for text in self.notes}
         for text in dict.fromkeys(str(warning.message) for warning in caught):
-            if text not in self.notes:
+            words = _NUMBER.sub("#", text)  # folds give the same warning with other numbers
+            if words not in known:
+                known.add(words)
                 self.notes.append(text)
 
     def feature_scales(self) -> dict[str, float] | None:

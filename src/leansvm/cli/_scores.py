@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn import metrics
 
-from leansvm.cli._output import CommandError, readable
+from leansvm.cli._output import UsageError, readable
 
 # What --metric takes, and how the names of its scores begin.
 METRICS = {
@@ -112,7 +112,7 @@ def score_name(metric: str, scores: dict[str, float]) -> str:
         known = [
             key for key, start in METRICS.items() if any(name.startswith(start) for name in scores)
         ]
-        raise CommandError(f"--metric {metric} does not fit this task; choose {', '.join(known)}")
+        raise UsageError(f"--metric {metric} does not fit this task; choose {', '.join(known)}")
     return found[0]
 
 

@@ -17,6 +17,7 @@ from leansvm.cli._output import (
     Json,
     Printer,
     Quiet,
+    UsageError,
     file_problem,
     guarded,
     table,
@@ -101,15 +102,15 @@ def check_places(*outputs: Path | None, inputs: Sequence[Path] = ()) -> None:
         if path is None:
             continue
         if path.is_dir():
-            raise CommandError(f"{path}: this is a folder; name a file")
+            raise UsageError(f"{path}: this is a folder; name a file")
         if not path.parent.is_dir():
-            raise CommandError(f"{path}: there is no folder {path.parent}")
+            raise UsageError(f"{path}: there is no folder {path.parent}")
         if path.exists() and not path.is_file():
             continue  # a device, which keeps nothing
         for other in taken:
             if _same_file(path, other):
                 role = "an input" if other in inputs else "another output"
-                raise CommandError(f"{path}: this file is {role}; choose another name")
+                raise UsageError(f"{path}: this file is {role}; choose another name")
         taken.append(path)
 
 
@@ -173,10 +174,10 @@ def choose_scores(run: TrainingRun, positive: str | None, metric: str | None = N
             named = [value for value in classes if str(value) == positive]
             if not named:
                 known = " and ".join(str(value) for value in classes)
-                raise CommandError(f"--positive {positive}: the classes are {known}")
+                raise UsageError(f"--positive {positive}: the classes are {known}")
             run.positive = named[0]
     elif positive is not None:
-        raise CommandError(f"--positive {positive} needs a target of two classes")
+        raise UsageError(f"--positive {positive} needs a target of two classes")
     if metric is not None:
         score_name(metric, baseline(run.y, classes, run.positive))
     run.metric = metric
@@ -258,11 +259,16 @@ def fit_and_finish(
 def fit(run: TrainingRun, output: Printer) -> None:
     """Fit the pipeline on all rows, under a bar."""
     from leansvm.cli._pipeline import encoder_of
+    from leansvm.cli._read._words import quoted
 
     with run.phase("fit"), output.progress() as bars:
         fit_with_bar(run.pipeline, run.data.X, run.y, bars, "fit")
-    left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
-    run.notes += [f"column '{name}' is left out: {why}" for name, why in left_out.items()]
+    reasons: dict[str, list[str]] = {}
+    for name, why in getattr(encoder_of(run.pipeline), "left_out_", {}).items():
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        words = "columns {} are" if len(names) > 1 else "column {} is"
+        run.notes.append(f"{words.format(quoted(names))} left out: {why}")
 
 
 def _auto_folds(run: TrainingRun) -> int | str:

@@ -267,6 +267,9 @@ class Machine(CallbackSupport, Documented):
     def _criterion(self) -> Criterion:
         """Return the C to use, or the candidates and what scores them."""
         C, folds = self.C, None
+        # a generator has other numbers in every fit, and None is no seed: the same rows judge
+        seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
+        judging: dict[str, Any] = {"judge": self.criterion, "seed": seed}
         if isinstance(C, KFoldSums):
             C, folds = "kfold", C
         elif isinstance(C, str):
@@ -274,11 +277,11 @@ class Machine(CallbackSupport, Documented):
         else:
             C = self._numbers(C)
             if not C.ndim:
-                return Criterion(float(C), left_out=self.calibrate, judge=self.criterion)
+                return Criterion(float(C), left_out=self.calibrate, **judging)
         name, C = (C, self._candidates) if isinstance(C, str) else (self._scores_lists_by, C)
         if self.criterion != "squared" and name != "loo":
             raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
-        return Criterion(C, name, self.calibrate or name == "loo", folds, judge=self.criterion)
+        return Criterion(C, name, self.calibrate or name == "loo", folds, **judging)
 
     def _numbers(self, C: Any) -> Array:
         """Return the given value, or values, of C."""

@@ -31,12 +31,20 @@ from leansvm._array_api import (
     same_place,
     to_host,
 )
+from leansvm._sklearn import with_advice
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.run import ROW_ATTRIBUTES, TrainingData, learn_scale, to_scale
 from leansvm.linalg import canonical_csr
 from leansvm.rows import RowSource, Targets, few_values, one_vs_rest, source_of
 from leansvm.tables import is_table
-from leansvm.tables.fitting import TableRows, encoded, encoded_source, transformed, validate_table
+from leansvm.tables.fitting import (
+    TableRows,
+    count_missing,
+    encoded,
+    encoded_source,
+    transformed,
+    validate_table,
+)
 
 Array = NDArray[np.float64]
 _LEAST_ROW_WEIGHT = 1e-100  # share of the largest; division by smaller ones would overflow
@@ -73,7 +81,11 @@ def read(
         data = _read_source(scratch, source, y, reset, classes, batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
-        data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
+        try:
+            data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
+        except (TypeError, ValueError):
+            _explain_targets(estimator, y)
+            raise
     if source is None and learns and estimator.kernel == "precomputed":
         check_kernel_matrix(data.X)  # errors of the labels come first
     known = {}
@@ -211,7 +223,7 @@ def validate(
         checked = validate_data(estimator, X, y, reset=reset, **options, **kwargs)
     except (TypeError, ValueError) as error:
         if xp is not None or (pairwise and isinstance(error, TypeError)) or not is_table(X):
-            raise
+            raise with_advice(error) from None
         if not reset:
             raise ValueError(
                 f"Input X contains NaN, text or dates, but {type(estimator).__name__} was fitted "
@@ -288,6 +300,28 @@ def encode_labels(
             "sample_weight and class_weight leave fewer than two classes with positive weight."
         )
     return like_rows(one_vs_rest(labels, len(known)), y), labels, totals, found
+
+
+def _explain_targets(estimator: Any, y: Any) -> None:
+    """Raise an error that says what is wrong with the targets; nothing, if they are usable."""
+    if y is None or dispatched_namespace(y) is not None or sparse.issparse(y):
+        return
+    count, total = count_missing(y)
+    if count:
+        what, own = "targets", ""
+        if estimator._classifies:
+            what, own = "labels", ", or make them a class of their own"
+        raise ValueError(
+            f"Input y contains NaN or None: {count:,} of {total:,} {what} are missing. Leave "
+            f"these rows out (with pandas: known = y.notna(); fit(X[known], y[known])){own}."
+        ) from None
+    texts = [value for value in np.ravel(np.asarray(y, dtype=object)) if isinstance(value, str)]
+    if texts and not estimator._classifies:
+        name = type(estimator).__name__
+        raise ValueError(
+            f"y contains text, such as {texts[0]!r}, but {name} predicts numbers: convert y to "
+            f"numbers, or use a classifier such as {name.replace('SVR', 'SVC')}."
+        ) from None
 
 
 def any_targets(X: Any, y: Any) -> Array:

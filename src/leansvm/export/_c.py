@@ -53,7 +53,8 @@ def to_c(
     Parameters
     ----------
     model : estimator
-        Fitted estimator of leansvm, a pipeline that ends with one, or what `compress` returned.
+        Fitted estimator of leansvm, a pipeline that ends with one, or what `compress` or
+        `tune_threshold` returned.
     name : str, default="model"
         Prefix of all names in the header; a C identifier.
     dtype : {"float64", "float32"}, default="float64"
@@ -228,7 +229,7 @@ class _Header:
         if not self.is_term:
             yield from c_refusal(formula, real)
         if formula.classes is not None and formula.outputs == 1:
-            yield "  return out[0] != out[0] ? -1 : out[0] > 0;"
+            yield f"  return out[0] != out[0] ? -1 : out[0] {self._second_class()};"
         elif formula.classes is not None:
             yield "  int best = 0;"
             yield f"  for (int k = 0; k < {formula.outputs}; k++) {{"
@@ -237,6 +238,10 @@ class _Header:
             yield "  }"
             yield "  return best;"
         yield "}"
+
+    def _second_class(self) -> str:
+        threshold = self.formula.threshold
+        return "> 0" if threshold is None else f">= {c_numbers([threshold], self.dtype)[0]}"
 
     def _columns(self) -> Iterable[str]:
         """Lines that turn x into u."""
@@ -333,7 +338,7 @@ class _Header:
         yield "    }"
         yield from (f"    {line}" for line in self._outer())
         yield f"    for (int k = 0; k < {outputs}; k++) {{"
-        coef = f"NAME_coef[j * {outputs} + k]"
+        coef = self._narrowed(f"NAME_coef[j * {outputs} + k]", formula.coef_store)
         if carried:
             yield f"      const float y = t * {coef} - lost[k], s = out[k] + y;"
             yield "      lost[k] = (s - out[k]) - y;"
@@ -363,10 +368,14 @@ class _Header:
     def _entry(self, table: str, row: str) -> str:
         entry = f"NAME_{table}[{row} * {len(self.formula.columns)} + i]"
         if self.formula.steps is None:
-            return entry
+            return self._narrowed(entry, self.formula.store)
         if self.formula.store == "float16":
             entry = f"NAME_half({entry})"
         return f"({self.real}){entry} * NAME_{table}_step[i]"
+
+    def _narrowed(self, entry: str, store: str) -> str:
+        """Return a number of a table in the type that is computed in."""
+        return f"(float){entry}" if (store, self.dtype) == ("float64", "float32") else entry
 
     def _outer(self) -> Iterable[str]:
         """Lines that turn t into g(t); NaN stays NaN."""

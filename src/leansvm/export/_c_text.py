@@ -55,10 +55,10 @@ static inline double NAME_turn(int cycle, double days) {
   long of_year = of_era - (365 * year + year / 4 - year / 100); /* from the first of March */
   long month = (5 * of_year + 2) / 153;
   month += month < 10 ? 2 : -10;
-  if (cycle == 2) return month / 12.0;
+  if (cycle == 2) return (double)month / 12.0;
   year += era * 400;
   long leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-  return (month >= 2 ? of_year + 59 + leap : of_year - 306) / 365.25;
+  return (double)(month >= 2 ? of_year + 59 + leap : of_year - 306) / 365.25;
 }"""
 
 

@@ -260,7 +260,7 @@ def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
         dropped = None if step.drop_idx_ is None else step.drop_idx_[place]
         dropped = None if dropped is None else known[dropped]
         common = [value for value in known if value not in rare]
-        without = () if dropped is None else (dropped,)
+        without = () if dropped is None else tuple(rare) if dropped in rare else (dropped,)
         refuses = step.handle_unknown == "error"
         column = replace(column, kind="member", strict=refuses, without=without)
         result += [replace(column, categories=(v,)) for v in common if v is not dropped]
@@ -359,3 +359,40 @@ def known_texts(columns: Sequence[Column]) -> dict[int, list[str]]:
             if isinstance(value, str):
                 found.setdefault(column.source, set()).add(value)
     return {source: sorted(texts) for source, texts in found.items()}
+
+
+def scaled(
+    columns: list[Column], points: NDArray[np.float64], scales: NDArray[np.float64], keep_all: bool
+) -> tuple[list[Column], NDArray[np.float64]]:
+    """Scale columns and points; unless all are kept, leave out those of scale 0, which add 0."""
+    kept = np.arange(len(scales)) if keep_all else np.flatnonzero(scales)
+    kept = np.arange(1) if len(kept) == 0 else kept  # one stays, as no table may be empty
+    moved = [columns[i].moved(0.0, float(scales[i])) for i in kept]
+    return moved, points[:, kept] * scales[kept]
+
+
+def centred(
+    columns: list[Column], points: NDArray[np.float64]
+) -> tuple[list[Column], NDArray[np.float64]]:
+    """Shift columns and points by about the mean of the points: differences stay as they are.
+
+    The centre of every column is a number that float32 has (if it has one so large), so that
+    x - center loses nothing where x is near.
+    """
+    means = points.mean(axis=0)
+    moved, shifts = [], np.zeros(len(columns))
+    for i, column in enumerate(columns):
+        if column.knots is not None:
+            shifts[i] = float(np.float32(means[i]))
+        elif column.scale:
+            wanted = column.center + float(means[i]) / column.scale
+            if abs(wanted) < float(np.finfo(np.float32).max):
+                wanted = float(np.float32(wanted))
+            shifts[i] = (wanted - column.center) * column.scale
+        shifted = column.moved(shifts[i], 1.0)
+        if (
+            column.scale and column.knots is None
+        ):  # exactly that number: rounding of the sum would be seen
+            shifted = replace(shifted, center=wanted)
+        moved.append(shifted)
+    return moved, points - shifts

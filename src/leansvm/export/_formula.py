@@ -20,17 +20,27 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
+from leansvm._sklearn import split_threshold
 from leansvm._version import __version__
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators import KernelBasis
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.estimators.publish import KNOTS, offsets_of
-from leansvm.export._columns import Column, after, known_texts, raw_columns
+from leansvm.export._columns import (
+    MISSING,
+    Column,
+    after,
+    centred,
+    known_texts,
+    raw_columns,
+    scaled,
+)
 from leansvm.kernels import Kernel, Mixture
 from leansvm.kernels._function import Array, Outer, Sum
 from leansvm.low_rank import RBF, RobustRBF, Simplex
 from leansvm.low_rank.functions import LearnedFeatures
+from leansvm.rows import class_numbers
 
 _FUNCTIONS: dict[type, tuple[Sum, Outer]] = {
     RBF: ("squared", "exp"),
@@ -58,6 +68,7 @@ class Formula:
     coef0: float = 0.0
     degree: float = 1.0
     classes: NDArray[Any] | None = None  # of a classifier
+    threshold: float | None = None  # f >= threshold is the second class; None: f > 0
     slopes: Array | None = None  # of the log odds in zones of f; None: no probabilities
     single: bool = True  # one number a row where there is one output
     facts: dict[str, Any] = field(default_factory=dict)
@@ -91,11 +102,32 @@ class Formula:
         return {column.source: column.reads for column in self.prepared if column.reads}
 
     @property
+    def truths(self) -> list[int]:
+        """Which input values are yes or no: 1, 0, or missing."""
+        return sorted({c.source for c in self.prepared if c.blank and c.strict})
+
+    @property
+    def strict(self) -> dict[int, tuple[list[Any], bool]]:
+        """Categories of input values of which Python refuses others; whether one may be missing."""
+        found: dict[int, set[Any]] = {}
+        for c in self.prepared:
+            if c.strict:
+                gaps = {MISSING} if c.blank or c.fill is not None else set()
+                found.setdefault(c.source, set()).update(c.categories, c.without, gaps)
+        return {i: (sorted(v - {MISSING}), MISSING in v) for i, v in sorted(found.items())}
+
+    @property
     def numbers(self) -> tuple[list[int], list[int]]:
         """Input values that are finite numbers; and those that may also be missing."""
         found = [column for column in self.prepared if column.kind == "number"]
         needed = {column.source for column in found if column.fill is None}
         return sorted(needed), sorted({column.source for column in found} - needed)
+
+    def class_numbers(self, f: Array) -> NDArray[np.intp]:
+        """Return the numbers of the predicted classes, from the values of f."""
+        if self.threshold is None:
+            return class_numbers(f)
+        return (f[:, 0] >= self.threshold).astype(np.intp)
 
     @property
     def outputs(self) -> int:
@@ -144,15 +176,15 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     model = getattr(model, "formula", model)  # what `compress` returns
     if isinstance(model, Formula):
         return model
-    model = getattr(model, "best_estimator_", model)
+    model, threshold = split_threshold(getattr(model, "best_estimator_", model))
     steps, machine = [], model
     if isinstance(model, Pipeline):
         *before, (_, machine) = model.steps
         steps = ["passthrough" if step is None else step for _, step in before]
     if not isinstance(machine, Machine):
         raise ValueError(
-            f"{type(machine).__name__} cannot be exported: pass an estimator of leansvm, or a "
-            f"pipeline that ends with one."
+            f"{type(machine).__name__} cannot be exported: pass an estimator of leansvm, a "
+            f"pipeline that ends with one, or what model_selection.tune_threshold returns for it."
         )
     try:
         check_is_fitted(machine)
@@ -184,7 +216,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
         )
         for term in _machine(machine, columns).terms
     )
-    return replace(first, others=tuple(others))
+    return replace(first, others=tuple(others), threshold=threshold)
 
 
 def refuse_scale(machine: Any) -> None:
@@ -255,9 +287,9 @@ def _of_kernel(
     points = found.points
     if found.scales is not None:
         has_distances = found.sum in ("squared", "absolute")
-        columns, points = _scaled(columns, points, found.scales, keep_all=not has_distances)
+        columns, points = scaled(columns, points, found.scales, keep_all=not has_distances)
         if has_distances:
-            columns, points = _centred(columns, points)
+            columns, points = centred(columns, points)
     return Formula(
         columns=tuple(columns),
         prepared=tuple(columns),
@@ -302,7 +334,7 @@ def _of_mixture(
             seen = _clipped(columns, mixture.linear_clip)
             seen = [c.moved(o, 1.0) for c, o in zip(seen, origin.tolist(), strict=True)]
             root = np.sqrt(gamma)
-            seen, weights = _scaled(seen, term.points * root, np.sign(gamma), keep_all=False)
+            seen, weights = scaled(seen, term.points * root, np.sign(gamma), keep_all=False)
             term = replace(term, columns=tuple(seen), points=weights)
         terms.append(term)
     return replace(terms[0], intercept=intercept, band=band, others=tuple(terms[1:]))
@@ -330,8 +362,8 @@ def _of_functions(
     power = 2.0 if found[0] == "squared" else 1.0
     largest = np.abs(shapes).max(axis=0) ** (1.0 / power)
     scales = np.exp2(np.rint(np.log2(np.where(largest > 0, largest, 1.0))))
-    moved, points = _scaled(columns, np.asarray(features.centers, np.float64), scales, True)
-    moved, points = _centred(moved, points)
+    moved, points = scaled(columns, np.asarray(features.centers, np.float64), scales, True)
+    moved, points = centred(moved, points)
     return Formula(
         columns=tuple(moved),
         prepared=tuple(columns),
@@ -345,38 +377,3 @@ def _of_functions(
         intercept=intercept,
         band=np.abs(coef).sum(axis=0) + np.abs(intercept),
     )
-
-
-def _scaled(
-    columns: list[Column], points: Array, scales: Array, keep_all: bool
-) -> tuple[list[Column], Array]:
-    """Scale columns and points; unless all are kept, leave out those of scale 0, which add 0."""
-    kept = np.arange(len(scales)) if keep_all else np.flatnonzero(scales)
-    kept = np.arange(1) if len(kept) == 0 else kept  # one stays, as no table may be empty
-    moved = [columns[i].moved(0.0, float(scales[i])) for i in kept]
-    return moved, points[:, kept] * scales[kept]
-
-
-def _centred(columns: list[Column], points: Array) -> tuple[list[Column], Array]:
-    """Shift columns and points by about the mean of the points: differences stay as they are.
-
-    The centre of every column is a number that float32 has (if it has one so large), so that
-    x - center loses nothing where x is near.
-    """
-    means = points.mean(axis=0)
-    moved, shifts = [], np.zeros(len(columns))
-    for i, column in enumerate(columns):
-        if column.knots is not None:
-            shifts[i] = float(np.float32(means[i]))
-        elif column.scale:
-            wanted = column.center + float(means[i]) / column.scale
-            if abs(wanted) < float(np.finfo(np.float32).max):
-                wanted = float(np.float32(wanted))
-            shifts[i] = (wanted - column.center) * column.scale
-        shifted = column.moved(shifts[i], 1.0)
-        if (
-            column.scale and column.knots is None
-        ):  # exactly that number: rounding of the sum would be seen
-            shifted = replace(shifted, center=wanted)
-        moved.append(shifted)
-    return moved, points - shifts

@@ -19,16 +19,18 @@ from leansvm.export._js_text import (
     HALF,
     OUTER,
     READERS,
+    STRICT,
     TABLE,
     TERMS,
     TEXT,
-    VALUES,
     js_base64,
     js_json,
     js_labels,
     js_list,
     js_number,
     js_places,
+    js_truth,
+    js_values,
 )
 from leansvm.export._store import BYTES, stored_alike, table_bytes
 
@@ -39,7 +41,8 @@ def to_js(model: Any, *, store: str | None = None, metadata: dict[str, Any] | No
     Parameters
     ----------
     model : estimator
-        Fitted estimator of leansvm, a pipeline that ends with one, or what `compress` returned.
+        Fitted estimator of leansvm, a pipeline that ends with one, or what `compress` or
+        `tune_threshold` returned.
     store : {"float64", "float32", "float16", "int8"}, default=None
         Type of the numbers in the tables; default: float64, or what `compress` chose.
     metadata : dict, default=None
@@ -82,8 +85,10 @@ class _Module:
             f"{table_bytes(formula):,} bytes of {formula.store}."
         )
         lines = [head, *self._exports(), HALF if formula.store == "float16" else "", TABLE]
-        lines += [CURVE, VALUES] if self._has_curves() else [VALUES]
-        lines += [DATES if formula.dates else "", TEXT if self._words() else "", *self._row()]
+        lines += [CURVE if self._has_curves() else "", js_values()]
+        lines += [DATES if formula.dates else "", TEXT if self._words() else ""]
+        lines += [js_truth() if formula.truths else "", STRICT if formula.strict else ""]
+        lines += self._row()
         lines += [*self._values(), *self._predict(), *self._probabilities()]
         return "\n".join(line for line in lines if line) + "\n"
 
@@ -139,23 +144,47 @@ class _Module:
         yield "// values of a row: an array in the order of `features`, or an object by their names"
         yield "const valuesOf = (row) => {"
         yield "  const isArray = Array.isArray(row) || ArrayBuffer.isView(row);"
-        yield "  const x = isArray ? Array.from(row) : features.map((name) => row[name]);"
+        yield "  if (!isArray && (row === null || typeof row !== 'object'))"
+        yield "    throw new TypeError('a row is an array, or an object by the names of features');"
+        yield "  if (!isArray) {"
+        yield "    const keys = Object.keys(row);"
+        yield "    const unknown = keys.filter((k) => !features.includes(k));"
+        yield "    const list = (names) => names.slice(0, 20).map((k) => `'${k}'`).join(', ');"
+        yield "    if (unknown.length || !keys.length)"
+        yield "      throw new TypeError("
+        yield "        `A row has [${list(unknown)}], but training had [${list(features)}].`);"
+        yield "  }"
+        yield "  const own = (name) => (Object.hasOwn(row, name) ? row[name] : undefined);"
+        yield "  const x = isArray ? Array.from(row) : features.map(own);"
         yield "  if (x.length !== features.length)"
         yield "    throw new TypeError(`a row has ${features.length} values, not ${x.length}`);"
         for i, kind in formula.dates.items():
-            yield f"  x[{i}] = {'daysOf' if kind == 'date' else 'hoursOf'}(x[{i}]);"
+            reader = "daysOf" if kind == "date" else "hoursOf"
+            yield f"  x[{i}] = {reader}(x[{i}], features[{i}]);"
+        for i in formula.truths:
+            yield f"  x[{i}] = truthOf(x[{i}], features[{i}]);"
         for i, gaps in self._words().items():
-            yield f"  x[{i}] = textOf(x[{i}], texts[features[{i}]], {js_json(gaps)});"
+            given = f"texts[features[{i}]], {js_json(gaps)}, features[{i}]"
+            yield f"  x[{i}] = textOf(x[{i}], {given});"
+        read = {*formula.dates, *formula.truths, *formula.texts, *needed, *others}
+        codes = sorted({column.source for column in formula.prepared} - read)
         for places, wrong in (
             (needed, "!Number.isFinite(x[i])"),
             (others, "Math.abs(x[i]) === Infinity"),
+            (codes, ""),
         ):
             if places:
                 yield f"  for (const i of {js_places(places, len(formula.inputs))}) {{"
-                yield "    x[i] = number(x[i]);"
+                yield "    x[i] = number(x[i], features[i]);"
+                if not wrong:
+                    yield "  }"
+                    continue
                 yield f"    if ({wrong})"
                 yield "      throw new RangeError(`${features[i]} must be finite, not ${x[i]}`);"
                 yield "  }"
+        for i, (known, gaps) in formula.strict.items():
+            if i not in formula.truths:
+                yield f"  check(x[{i}], {js_json(known)}, {js_json(gaps)}, features[{i}]);"
         yield "  return x;\n};\n"
 
     def _columns(self) -> Iterable[str]:
@@ -171,13 +200,12 @@ class _Module:
         if self._has_curves():
             yield "    if (knots[i]) u[i] = curve(u[i], ...knots[i]);"
         yield "  }"
-        texts = formula.texts
         for place, column in enumerate(formula.columns):
             if column.kind != "number":
-                yield self._category(place, column, column.source in texts)
+                yield self._category(place, column)
         yield "  return u;\n};\n"
 
-    def _category(self, place: int, column: Column, is_text: bool) -> str:
+    def _category(self, place: int, column: Column) -> str:
         """Return a line that sets u to one of two numbers."""
         value = f"x[{column.source}]"
         if column.kind in ("sin", "cos"):
@@ -189,8 +217,6 @@ class _Module:
             key = f"missing({value}) ? null : {value}"
             rest = js_number(column.result(column.rest))
             return f"  u[{place}] = means{place}.get({key}) ?? {rest};"
-        if not is_text:
-            value = f"number({value})"
         tests = [f"{value} === {js_json(c)}" for c in column.categories if c is not MISSING]
         holds = column.kind == "missing" or MISSING in column.categories
         if holds or (column.fill is not None and column.fill in column.categories):
@@ -265,7 +291,9 @@ class _Module:
         result = "f[0]" if formula.single and formula.outputs == 1 else "f"
         if formula.classes is not None:
             several = "f.indexOf(f.reduce((a, b) => Math.max(a, b)))"
-            best = "+(f[0] > 0)" if formula.outputs == 1 else several
+            limit = formula.threshold
+            second = "> 0" if limit is None else f">= {js_number(limit)}"
+            best = f"+(f[0] {second})" if formula.outputs == 1 else several
             result = f"classes[{best}]"
         yield "export function predict(row) {"
         yield "  const f = values(row);"

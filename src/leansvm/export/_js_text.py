@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.export._store import small_numbers
-from leansvm.tables._values import NO_VALUE
+from leansvm.tables._values import NO_VALUE, TRUTHS
 
 READERS = {
     "float64": "(view, i) => view.getFloat64(8 * i, true)",
@@ -36,23 +36,50 @@ const half = (h) => {
 """
 VALUES = """
 const missing = (v) => v === null || v === undefined || v !== v;
-const number = (v) => {
+// texts that stand for a missing value
+const isNone = (text) => text === "" || NONE.includes(text.toLowerCase());
+const refuse = (name, wanted, v) => {
+  const found = (typeof v === "string" ? `'${v}'` : String(v)).slice(0, 60);
+  const what = `Column '${name}' held ${wanted} in training, and now ${found}`;
+  throw new TypeError(`${what}: correct it, or make it missing.`);
+};
+const number = (v, name) => {
+  const text = typeof v === "string" ? v.trim() : null;
+  if (missing(v) || (text !== null && isNone(text))) return NaN;
+  // no objects, and no 0x10
+  const result = typeof v === "object" || /^[+-]?0[a-z]/i.test(text ?? "") ? NaN : Number(v);
+  return result === result ? result : refuse(name, "numbers", v);
+};
+"""
+TRUTH = """
+const truthOf = (v, name) => {
   if (missing(v) || (typeof v === "string" && v.trim() === "")) return NaN;
-  const result = typeof v === "object" ? NaN : Number(v);
-  if (result !== result) throw new TypeError(`${String(v)} is no number`);
-  return result;
+  const word = typeof v === "string" ? v.trim().toLowerCase() : null;
+  if (v === true || v === 1 || YES.includes(word)) return 1;
+  if (v === false || v === 0 || NO.includes(word)) return 0;
+  return refuse(name, "True and False", v);
 };
 """
 TEXT = """
 // a text as Python has it: blank ones are missing; so are others, where training missed values
-const textOf = (v, known, gaps) => {
+const textOf = (v, known, gaps, name) => {
   if (missing(v)) return null;
+  if (["object", "function", "symbol"].includes(typeof v)) return refuse(name, "text", v);
   const text = typeof v === "boolean" ? (v ? "True" : "False") : String(v);
-  const bare = text.trim(), none = bare === "" || (gaps && NONE.includes(bare.toLowerCase()));
   if (known.includes(text)) return text;
-  return none ? null : known.includes(bare) ? bare : text;
+  const bare = text.trim();
+  if (gaps ? isNone(bare) : bare === "") return null;
+  const isSame = (level) => level === bare || (typeof v === "number" && Number(level) === v);
+  return known.find(isSame) ?? text;
 };
-""".replace("NONE", json.dumps(sorted(NO_VALUE)).replace("<", "\\u003c"))
+"""
+# a category that Python refuses
+STRICT = """
+const check = (v, known, gaps, name) => {
+  if (missing(v) ? !gaps : !known.includes(v))
+    throw new TypeError(`Found unknown category ${String(v)} in column '${name}'.`);
+};
+"""
 CURVE = """
 // a piecewise linear curve through knots, constant beyond them
 const curve = (v, x, y) => {
@@ -69,22 +96,27 @@ const curve = (v, x, y) => {
 """
 DATES = """
 // days since 1970 of a number of days, a Date (in UTC) or a text such as "2024-03-01T08:30:00"
-const daysOf = (v) => {
-  if (typeof v !== "string" && !(v instanceof Date)) return number(v);
+const daysOf = (v, name) => {
+  if (typeof v === "boolean") return refuse(name, "dates", v);
+  if (typeof v !== "string" && !(v instanceof Date)) return number(v, name);
   if (typeof v === "string" && v.trim() === "") return NaN;
   if (v instanceof Date) v = v.toISOString(); // throws where it is no date
-  const written = v.trim().replace(" ", "T").replace(/(T.*)(Z|[+-]\\d\\d:?\\d\\d)$/, "$1");
+  const points = /^(\\d{1,2})\\.\\s?(\\d{1,2})\\.\\s?(\\d{4})(?=\\D|$)/; // 31.1.2024
+  const iso = (_, d, m, y) => `${y}-${m.padStart(2, "0")}-${d.padStart(2, "0")}`;
+  const text = v.trim().replace(points, iso).replace(" ", "T");
+  const written = text.replace(/(T.*)(Z|[+-]\\d\\d:?\\d\\d)$/, "$1");
   const isIso = /^\\d{4}-\\d\\d-\\d\\d(T\\d\\d:\\d\\d(:\\d\\d(\\.\\d+)?)?)?$/.test(written);
   const days = isIso ? Date.parse(written.length > 10 ? written + "Z" : written) / 864e5 : NaN;
   const back = days === days ? new Date(days * 864e5).toISOString() : ""; // no February 31st
   if (back.slice(0, 10) === written.slice(0, 10)) return days;
-  throw new TypeError(`${v} is no date such as 2024-01-31 or 2024-01-31T08:30`);
+  return refuse(name, "dates such as 2024-01-31 or 2024-01-31T08:30", v);
 };
 // hours since midnight of a number of hours or a text such as "08:30"
-const hoursOf = (v) => {
-  if (typeof v !== "string" || v.trim() === "") return number(v);
-  const parts = /^\\s*(\\d\\d):([0-5]\\d)(?::([0-5]\\d(?:\\.\\d+)?))?\\s*$/.exec(v);
-  if (!parts || parts[1] > 23) throw new TypeError(`${v} is no time such as 08:30`);
+const hoursOf = (v, name) => {
+  if (typeof v === "boolean") return refuse(name, "times of day", v);
+  if (typeof v !== "string" || v.trim() === "") return number(v, name);
+  const parts = /^\\s*(\\d\\d?):([0-5]\\d)(?::([0-5]\\d(?:\\.\\d+)?))?\\s*$/.exec(v);
+  if (!parts || parts[1] > 23) return refuse(name, "times of day such as 08:30", v);
   return Number(parts[1]) + parts[2] / 60 + (parts[3] || 0) / 3600;
 };
 const hour = (d) => d - Math.floor(d);
@@ -111,6 +143,17 @@ OUTER = {
     "tanh": "Math.tanh(t + COEF0)",
     "root": "t > 49e4 ? 0 : (1 + LINEAR * Math.sqrt(t) + QUADRATIC * t) * Math.exp(-Math.sqrt(t))",
 }
+
+
+def js_values() -> str:
+    """Return the functions that read single values."""
+    return VALUES.replace("NONE", js_json(sorted(NO_VALUE)))
+
+
+def js_truth() -> str:
+    """Return the function that reads yes and no."""
+    yes, no = (js_json(sorted(set(words))) for words in zip(*TRUTHS, strict=True))
+    return TRUTH.replace("YES", yes).replace("NO.", f"{no}.")
 
 
 def js_base64(values: NDArray[Any], steps: NDArray[Any] | None, store: str) -> str:

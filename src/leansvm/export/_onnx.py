@@ -28,7 +28,8 @@ def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | No
     Parameters
     ----------
     model : estimator
-        Fitted estimator of leansvm, or a pipeline that ends with one.
+        Fitted estimator of leansvm, a pipeline that ends with one, or what `tune_threshold`
+        returned.
     dtype : {"float32", "float64"}, default="float32"
         Type of the numbers that go in and come out. The graph computes in float64 inside where
         float32 would lose digits.
@@ -347,7 +348,9 @@ class Graph(GraphNodes):
         two, n_classes = formula.outputs == 1, len(formula.classes)
         kind = label_type(formula.classes)
         if two:
-            number = self.cast(self.add("Greater", self.flat(f), self.constant(0.0)), "int64")
+            limit = formula.threshold
+            test = "Greater" if limit is None else "GreaterOrEqual"
+            number = self.cast(self.add(test, self.flat(f), self.constant(limit or 0.0)), "int64")
         else:
             number = self.add("ArgMax", f, axis=1, keepdims=0)
         # there is no label for NaN: a place beyond the last class is an error

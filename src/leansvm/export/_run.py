@@ -41,7 +41,7 @@ let text = "";
 process.stdin.on("data", (part) => (text += part));
 process.stdin.on("end", () => console.log(JSON.stringify(JSON.parse(text).map(values))));
 """
-C_OPTIONS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
+C_OPTIONS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic")
 
 
 class MissingToolError(RuntimeError):

@@ -28,7 +28,7 @@ from leansvm.export._evaluate import (
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
-from leansvm.rows import available_memory, class_numbers, format_bytes
+from leansvm.rows import available_memory, format_bytes
 
 STORES = ("float64", "float32", "float16", "int8")  # largest first
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "int16": 2, "int8": 1}
@@ -76,7 +76,8 @@ def compress(model: Any, X: Any, y: Any, *, max_loss: float | None = None) -> Co
     Parameters
     ----------
     model : estimator
-        Fitted estimator of leansvm, or a pipeline that ends with one.
+        Fitted estimator of leansvm, a pipeline that ends with one, or what `tune_threshold`
+        returned.
     X, y : array-like or data frame
         Rows that the model was not fitted on, and their targets.
     max_loss : float, default=None
@@ -124,7 +125,7 @@ def _losses(formula: Formula, inputs: list[NDArray[Any]], targets: NDArray[Any])
     """Return for every row whether its label is wrong, or its squared error."""
     f = values_from(formula, inputs)
     if formula.classes is not None:
-        return np.asarray(formula.classes[class_numbers(f)] != targets)
+        return np.asarray(formula.classes[formula.class_numbers(f)] != targets)
     errors = f - targets.astype(np.float64).reshape(len(f), -1)
     return np.mean(errors**2, axis=1)
 
@@ -207,7 +208,7 @@ def rounding_loss(formula: Formula, small: Formula) -> tuple[float, float]:
     f, g = (values_from(some, inputs) for some in (formula, small))
     spread = f.std(axis=0)
     lost = np.sqrt(np.mean((g - f) ** 2, axis=0))[spread > 0] / spread[spread > 0]
-    changed = np.mean(class_numbers(f) != class_numbers(g))
+    changed = np.mean(formula.class_numbers(f) != formula.class_numbers(g))
     return float(np.max(lost, initial=0.0)), float(changed)
 
 

@@ -17,12 +17,14 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace
+from leansvm._sklearn import split_threshold
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.publish import probabilities
 from leansvm.export._formula import refuse_scale
 from leansvm.kernels._function import Array, RowForm
 from leansvm.tables import TableEncoder
+from leansvm.tables.fitting import by_name
 
 _FAR = 1e100  # distances of larger numbers may overflow
 
@@ -42,7 +44,8 @@ class Predictor:
     model : estimator or Pipeline
         A fitted classifier or regressor of this package, with its arrays in NumPy; or a pipeline
         that ends with one, after `TableEncoder`, `StandardScaler`, `RobustScaler`, or
-        `MinMaxScaler` or `MaxAbsScaler` without ``clip``.
+        `MinMaxScaler` or `MaxAbsScaler` without ``clip``; or what `tune_threshold` returned for
+        one of these.
 
     Attributes
     ----------
@@ -74,6 +77,7 @@ class Predictor:
     """
 
     def __init__(self, model: Any) -> None:
+        model, self._threshold = split_threshold(model)
         check_is_fitted(model)
         steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
         *before, machine = steps
@@ -85,8 +89,9 @@ class Predictor:
         self._table = table
         if not isinstance(machine, Classifier | Regressor):
             raise TypeError(
-                f"Predictor needs a classifier or a regressor of leansvm, or a pipeline that ends "
-                f"with one, got {type(machine).__name__}. If it is a search, pass best_estimator_."
+                f"Predictor needs a classifier or a regressor of leansvm, a pipeline that ends "
+                f"with one, or what tune_threshold returns for it, got "
+                f"{type(machine).__name__}. If it is a search, pass best_estimator_."
             )
         refuse_scale(machine)
         self._features, coef = machine._model()
@@ -169,6 +174,8 @@ class Predictor:
         values = self.decision_function(X)
         if self._labels is None:
             return values
+        if self._threshold is not None:
+            return self._labels[(values >= self._threshold) * 1]
         if self._single:
             return self._labels[(values > 0) * 1]
         return self._labels[values.argmax(axis=-1)]
@@ -210,7 +217,7 @@ class Predictor:
             return self._encode(X)
         if isinstance(X, list | tuple):
             return np.array([self._encode(row) for row in X])
-        return self._table.transform(X)
+        return self._table.transform(by_name(self._table, X))
 
     def _array(self, X: Any) -> Array:
         """Return a row or several of numbers alone."""

@@ -19,6 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
+from leansvm._sklearn import split_threshold
 from leansvm.estimators.kernel_basis import KernelBasis
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.machine import Machine
@@ -40,7 +41,8 @@ class View:
     Parameters
     ----------
     model : estimator
-        A fitted machine of this package, or a pipeline that ends with one.
+        A fitted machine of this package, or a pipeline that ends with one; or what
+        `tune_threshold` returned for it, whose decision values are those of the model.
     X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
         Rows as the user has them.
     """
@@ -48,13 +50,13 @@ class View:
     def __init__(self, model: Any, X: Any) -> None:
         if is_dask(X) or isinstance(X, RowSource):
             raise TypeError("Rows must be in memory: pass a sample, as an array or a frame.")
-        self.model = model
-        self.before, self.machine = split_pipeline(model)
-        check_is_fitted(model)
+        self.model, self.threshold = split_threshold(model)
+        check_is_fitted(self.model)
+        self.before, self.machine = split_pipeline(self.model)
         self.X = X if hasattr(X, "columns") else np.asarray(to_host(dense(X)))
         if len(self.X.shape) != 2 or not self.X.shape[0]:
             raise ValueError(f"X must have rows and columns, got shape {tuple(self.X.shape)}.")
-        self.names = names_of(model, self.X)
+        self.names = names_of(self.model, self.X)
 
     @property
     def is_kernel_machine(self) -> bool:
@@ -97,6 +99,7 @@ class View:
 
 def split_pipeline(model: Any) -> tuple[Any, Any]:
     """Return the steps before the machine (None without any) and the machine."""
+    model = split_threshold(model)[0]
     if not isinstance(model, Pipeline):
         return None, model
     return (model[:-1] if len(model.steps) > 1 else None), model[-1]
@@ -107,8 +110,8 @@ def checked_view(model: Any, X: Any, task: str) -> View:
     machine = split_pipeline(model)[1]
     if not isinstance(machine, Machine) or isinstance(machine, KernelBasis):
         raise TypeError(
-            f"{task} needs an estimator of leansvm, or a pipeline that ends with one, got "
-            f"{type(machine).__name__}."
+            f"{task} needs an estimator of leansvm, a pipeline that ends with one, or what "
+            f"tune_threshold returns for it, got {type(machine).__name__}."
         )
     return View(model, X)
 

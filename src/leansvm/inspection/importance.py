@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 
 from leansvm.inspection._moved import can_move, moved_values
@@ -209,12 +210,16 @@ def _by_values(
     for c, repeats in zip(
         used, moved_values(parts, rows, [owned[c] for c in used], orders, b), strict=True
     ):
-        result[c] = [score(_answering(view.machine, values), rows) for values in repeats]
+        result[c] = [score(_answering(view, values), rows) for values in repeats]
     return result
 
 
-def _answering(machine: Any, values: Array) -> Any:
+def _answering(view: View, values: Array) -> Any:
     """Return the machine with its decision values known: what it says of them is its own."""
-    machine = copy(machine)
+    machine = copy(view.machine)
     machine._decision_values = lambda X: values
-    return machine
+    if view.threshold is None:
+        return machine
+    return FixedThresholdClassifier(
+        machine, threshold=view.threshold, response_method="decision_function"
+    )

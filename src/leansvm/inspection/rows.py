@@ -16,6 +16,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
+from leansvm._sklearn import split_threshold
 from leansvm.estimators.answers import KeepsRows
 from leansvm.estimators.publish import fit_slopes, log_probabilities
 from leansvm.estimators.read import validate
@@ -113,6 +114,7 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     >>> bool(inspect_rows(model, X, y).most_suspicious(1)[0] == wrong)
     True
     """
+    model = split_threshold(model)[0]
     answers = _asked(model, X, y, sample_weight)
     with tiles_within(model.cache_size):
         found, place, unused = answers.left_out, answers.places, answers.unused
@@ -164,6 +166,7 @@ def novelty(model: Any, X: Any) -> Array:
     >>> bool(p[0] > 0.1), bool(p[1] < 0.01)
     (True, True)
     """
+    model = split_threshold(model)[0]
     answers = _asked(model)
     rows = to_host(validate(model, X, reset=False))
     with tiles_within(model.cache_size):

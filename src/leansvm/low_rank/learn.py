@@ -260,7 +260,8 @@ class _HeldOut:
         """Learn ``size`` functions; return the squared error of every row held out."""
         problem = self.problem
         if init != "auto":
-            centers = initial_centers(problem.blocks, init, size, np.random.RandomState(0))
+            rng = np.random.RandomState(0)  # sizes are compared from the same starts
+            centers = initial_centers(problem.blocks, init, size, rng)
             start = start_at(problem, centers, self.units)
         elif self.start is None:
             start = start_at(problem, class_medoids(self.sample, size), self.units)

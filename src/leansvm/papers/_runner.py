@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import platform
 import time
@@ -44,8 +45,16 @@ class Observer:
         """A job has ended and is stored."""
 
 
-def jobs(papers: Iterable[str], tables: Sequence[str] | None, run: RunOptions) -> list[Job]:
-    """Return the jobs of these papers, in order; `tables` may also name figures."""
+def jobs(
+    papers: Iterable[str],
+    tables: Sequence[str] | None,
+    run: RunOptions,
+    rows: Sequence[str] | None = None,
+) -> list[Job]:
+    """Return the jobs of these papers, in order; `tables` may also name figures.
+
+    With `rows`, only the rows of these tables that they name (see `named`).
+    """
     found = []
     for name in papers:
         published = paper(name)
@@ -60,6 +69,30 @@ def jobs(papers: Iterable[str], tables: Sequence[str] | None, run: RunOptions) -
             if figure.name in sketches and (tables is None or figure.name in tables):
                 work = partial(_draw, sketches[figure.name].draw, run)
                 found.append(Job("figures", figure.id, work))
+    if rows is None:
+        return found
+    names = [job.id for job in found if job.section == "rows"]
+    chosen = {name for text in rows for name in named(text, names)}
+    return [job for job in found if job.id in chosen]
+
+
+def named(text: str, ids: Sequence[str]) -> list[str]:
+    """Return the rows that a text names: by their whole id or name, or else by a part of it.
+
+    >>> named("toy", ["peng2016/table-1/RLSSVM, 4-point toy", "zhou2013/table-1/Hinge"])
+    ['peng2016/table-1/RLSSVM, 4-point toy']
+    """
+    wanted = text.casefold()
+    exact = [one for one in ids if wanted in (one.casefold(), one.split("/", 2)[2].casefold())]
+    found = exact or [one for one in ids if wanted in one.casefold()]
+    if not found:
+        near = difflib.get_close_matches(text, [one.split("/", 2)[2] for one in ids], 3, 0.4)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        raise ValueError(
+            f"no row {text!r}{hint} Rows have the names of the report, such as {ids[0]!r}."
+            if ids
+            else f"no row {text!r}: these are only figures."
+        )
     return found
 
 
@@ -79,6 +112,7 @@ def reproduce(
     papers: Sequence[str] = PAPERS,
     *,
     tables: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
     quick: bool = False,
     seeds: int | None = None,
     out: str | os.PathLike[str] = "reproduction",
@@ -97,6 +131,10 @@ def reproduce(
         Short names, such as "fang2019".
     tables : sequence of str, default=None
         Only these, such as "table-1" or "fig-2".
+    rows : sequence of str, default=None
+        Only these rows: names such as "RLSSVM, 4-point toy", with or without paper and table in
+        front ("peng2016/table-1/RLSSVM, 4-point toy"), or a part of the name, which means all rows
+        that have it.
     quick : bool, default=False
         Few trials, and without what takes long.
     seeds : int, default=None
@@ -118,6 +156,7 @@ def reproduce(
     check_names(papers, tables)
     observer = observer or Observer()
     run = RunOptions(quick, seeds)
+    todo = jobs(papers, tables, run, rows)
     store = Store(Path(out))
     command = command or f"leansvm.papers.reproduce({list(papers)!r}, quick={quick}, seeds={seeds})"
     store.content["machine"] = machine() | {
@@ -125,7 +164,6 @@ def reproduce(
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "seeds": _seeds_in_words(run),
     }
-    todo = jobs(papers, tables, run)
     kept = [] if fresh else [job for job in todo if _is_done(store, job, run)]
     observer.start(len(todo), len(kept))
     for job in todo:

@@ -104,14 +104,18 @@ class EvaluationRows:
 
 
 def draw_evaluation_rows(
-    blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None, one_model: bool = False
+    blocks: RowBlocks,
+    columns: int,
+    basis_rows: NDArray[np.intp] | None,
+    seed: int = 0,
+    one_model: bool = False,
 ) -> EvaluationRows:
     """Draw rows to evaluate models on; no basis rows, if the others are enough.
 
     For ``one_model`` more rows are drawn, which makes probabilities better: no search over C
     repeats the work.
     """
-    rng, count = np.random.RandomState(0), _EVALUATION_ROWS
+    rng, count = np.random.RandomState(seed), _EVALUATION_ROWS
     if one_model:
         count = max(count, min(_CALIBRATION_ROWS, int(_WORK_OF_ALL_ROWS / columns**2)))
     drawn, outside = draw_for_all(blocks, count, rng, basis_rows), True

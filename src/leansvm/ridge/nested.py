@@ -303,10 +303,11 @@ def start_nested(
     budget: int,
     indices: NDArray[np.intp] | None = None,
     drawn: DrawnRows | None = None,
+    seed: int = 0,
 ) -> NestedFit:
     """Begin with none of the points ``rows``, whose row numbers a precomputed kernel needs.
 
-    Where blocks hold some rows only, these are ``drawn``.
+    Where blocks hold some rows only, these are ``drawn``. ``seed`` decides which rows judge.
     """
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     where = indices if kernel.precomputed else rows
@@ -322,7 +323,7 @@ def start_nested(
         inside = rows_inside(blocks, among)
     on_host, evaluation = blocks.place is None, None
     if on_host and blocks.n_rows > _ROWS_THAT_ALL_JUDGE:
-        evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside)
+        evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside, seed)
     single, free_bias = on_host and worth_single(n_rows, rows.shape[0]), bias_penalty == 0
     return NestedFit(
         blocks, points, free_bias, budget, numbers, inside, evaluation, single, features, sums

@@ -54,6 +54,7 @@ class Criterion:
     basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
     judge: str = "squared"  # loss of left-out rows that "loo" averages
     known: ChosenC | None = None  # what comparing sizes has found out about this one
+    seed: int = 0  # of the rows that are drawn to judge: the same ones in all comparisons of a fit
 
 
 def solve_sums(
@@ -139,12 +140,12 @@ def _solve_by_folds(
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     if np.count_nonzero(sums.grams[:, -1, -1]) + bool(sums.base[-1, -1]) < 2:
         # a batch of a row or two: nothing to leave out yet
-        gcv = Criterion(candidates, "gcv", criterion.left_out)
+        gcv = Criterion(candidates, "gcv", criterion.left_out, seed=criterion.seed)
         solution = solve_sums(blocks, features, sums.total(), free_bias, gcv)
         return replace(solution, details=solution.details | {"criterion": "gcv"})
     curve = fold_errors(sums, features, free_bias, candidates)
     best = first_of_the_best(curve)
-    chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
+    chosen = Criterion(float(candidates[best]), left_out=criterion.left_out, seed=criterion.seed)
     solution = solve_sums(blocks, features, sums.total(), free_bias, chosen)
     details = solution.details | {"criterion": "kfold"}
     return replace(solution, curve=curve, error=float(curve[best]), details=details)
@@ -165,7 +166,7 @@ def _solve_by_some_rows(
     known, several, curve = criterion.known, np.ndim(criterion.C) == 1, None
     evaluation = None if known is None else known.evaluation
     if evaluation is None:
-        given = len(shift), criterion.basis_rows, model is not None
+        given = len(shift), criterion.basis_rows, criterion.seed, model is not None
         evaluation = draw_evaluation_rows(blocks, *given)
         evaluation.blocks.map(keep_rows_of_Z, features, shift)
     rows = evaluation.blocks, features, shift, equations

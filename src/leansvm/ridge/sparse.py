@@ -153,7 +153,7 @@ class SparseProblem:
             basis = points_of(largest)
             drawn, blocks = self._rows_for_sizes(largest)
         given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
-        fit = start_nested(blocks, *given)
+        fit = start_nested(blocks, *given, self.criterion.seed)
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_folds = self.criterion.name == "kfold"
         with self.phases("sizes"), limited_blas():
@@ -196,7 +196,7 @@ class SparseProblem:
     ) -> SummedBasis:
         """Choose, sum and solve anew at sizes that double, until that hardly pays."""
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-        by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
+        by_loo = replace(self, criterion=Criterion(C, "loo", True, seed=self.criterion.seed))
         found = grow(partial(by_loo._sum_and_solve, points_of), first, largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
@@ -213,7 +213,7 @@ class SparseProblem:
             return None, blocks
         wanted = _ROWS_COMPARED if blocks.place is None else max(_ROWS_COMPARED, 4 * largest)
         count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
-        drawn = draw_for_all(blocks, count, np.random.RandomState(0))
+        drawn = draw_for_all(blocks, count, np.random.RandomState(self.criterion.seed))
         if len(drawn.rows) == drawn.n_rows:  # the others have no weight
             return None, blocks
         return drawn, drawn.as_data(blocks, 3 * (largest + 1))

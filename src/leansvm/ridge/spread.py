@@ -109,6 +109,7 @@ def local_spread(
     model: LeftOut, counted: NDArray[np.intp], blocks: RowBlocks, kernel: Kernel, budget: int
 ) -> LocalSpread:
     """Learn the spread from the left-out residuals of the ``counted`` rows, or of some of them."""
+    # the same rows in every call: a fitted model must give the same intervals again
     some = np.random.default_rng(0).permutation(counted)[:_ROWS]
     X, weight = blocks.take(model.rows[some]), model.weight[some]
     errors = model.residual[some] / np.sqrt(1.0 + model.left_out_variance()[some])[:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,14 @@ class NamedColumns:
                 )
             found[name] = self.column(place[name], zone)
         return found
+
+    def has_spaces_around(self, known: set[str]) -> bool:
+        """Whether all known names are there only without the spaces around them."""
+        return not known <= {*self.names} and known <= {name.strip() for name in self.names}
+
+    def stripped(self) -> NamedColumns:
+        """Return names without spaces around them, which a CSV file may have after its commas."""
+        return replace(self, names=[name.strip() for name in self.names])
 
 
 def is_frame(X: Any) -> bool:

@@ -71,7 +71,7 @@ class RowEncoder:
             if len(row) != len(self.names):
                 raise ValueError(f"A row has {len(row)} values, training had {len(self.names)}.")
             row = dict(zip(self.names, row, strict=True))
-        elif not row.keys() <= self.names.keys():
+        elif not row or not row.keys() <= self.names.keys():
             unknown = list(row.keys() - self.names.keys())
             raise ValueError(
                 f"A row has the unknown columns {unknown[:20]}; the columns of training are "

@@ -29,7 +29,13 @@ _DATE = re.compile(
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
 _DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
-NO_VALUE = {"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-"}  # among others
+_POINTS = re.compile(r"(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4}|\d\d)(?=\D|$)")
+# how files spell a missing value, beside blank text; in small letters
+NO_VALUE = {
+    "?", "??", "-", "--", "---", ".", "..", "na", "n/a", "n.a.", "nan", "-nan", "null", "none",
+    "(null)", "<na>", "nil", "nat", "missing", "k.a.", "k. a.", "keine angabe", "#n/a", "#nv",
+    "#null!", "#div/0!", "#value!", "#wert!", "#ref!", "#bezug!", "#name?", "#num!", "#zahl!",
+}  # fmt: skip
 TRUTHS = (
     ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"),
     ("wahr", "falsch"), ("ja", "nein"), ("j", "n"), ("oui", "non"), ("vrai", "faux"),
@@ -248,20 +254,32 @@ def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> 
     """Return which levels of training texts mean that are none of them themselves.
 
     A file may be read in two ways: with spaces around a text or without them, with "?" as text or
-    as a missing value, with codes such as "0123" as texts or as numbers.
+    as a missing value, with codes such as "0123" and "1.50" as texts or as numbers.
     """
     levels = {level: level for level in known if level is not None}
     if are_numbers:
-        levels = {level.lstrip("0"): level for level in levels} | levels
+        levels = {_number_text(level): level for level in levels} | levels
     none = NO_VALUE if None in known else set()
     bare = {text: text.strip() for text in texts}
     return {t: None if b.lower() in none else levels.get(b, t) for t, b in bare.items()}
+
+
+def _number_text(text: str) -> str:
+    """Return the text of the number that a text is read as: "123" of "0123"."""
+    try:
+        return text_of(float(text), "")
+    except ValueError:
+        return text
 
 
 def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Array:
     """Return a column that was dates (or times of day) in training as seconds."""
     if values.kind == kind:
         return values.data
+    if values.kind == "number":  # pandas reads 20240301, and a column without values, as numbers
+        least = 19000101 if kind == "date" else np.inf
+        if np.nanmin(values.data, initial=np.inf) >= least:
+            values = Values("text", levels(values, name))
     if values.kind not in ("text", "object"):
         _refuse(name, f"{kind}s", f"a {values.kind}")
     data = values.data
@@ -293,7 +311,7 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
     if isinstance(value, np.datetime64):
         return float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
     try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        moment = datetime.fromisoformat(_iso(value)) if isinstance(value, str) else value
     except ValueError:
         _refuse(name, "dates", repr(value))
     if not isinstance(moment, datetime):
@@ -308,11 +326,23 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
     return day * DAY + clock_of(moment, name)
 
 
+def _iso(text: str) -> str:
+    """Return a date with points as ISO 8601 writes it: 2024-03-01 for 1.3.2024 and 01.03.24."""
+    found = _POINTS.match(text.strip())
+    if found is None:
+        return text
+    day, month, year = map(int, found.groups())
+    year += 2000 if year < 69 else 1900 if year < 100 else 0
+    return f"{year:04d}-{month:02d}-{day:02d}{text.strip()[found.end() :]}"
+
+
 def clock_of(value: Any, name: str, zone: str | None = None) -> float:
     """Return one time of day as seconds since midnight, NaN where it is missing."""
     if is_missing(value):
         return np.nan
     try:
+        if isinstance(value, str):
+            value = f"0{value}" if value[1:2] == ":" else value  # 8:30
         clock = time.fromisoformat(value) if isinstance(value, str) else value
         return clock.hour * 3600.0 + clock.minute * 60.0 + clock.second + clock.microsecond / 1e6
     except (AttributeError, ValueError):

@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from leansvm._sklearn import Documented
+from leansvm._sklearn import Documented, with_advice
 from leansvm.tables._columns import CategoryColumn, check_column
 from leansvm.tables._fit import FittedTable, fit_table, targets_of
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
@@ -269,12 +269,17 @@ class TableEncoder(TransformerMixin, Documented):
             table, names = open_table(X), vars(self).get("feature_names_in_")
             return table if names is None else replace(table, names=list(names))  # by position
         table = open_table(X)
+        if not reset and table.has_spaces_around({*getattr(self, "feature_names_in_", ())}):
+            return table.stripped()
         if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
             return table
         if not reset and {*table.names} > {*getattr(self, "feature_names_in_", table.names)}:
             return table  # with the target, or others
         # as in all of scikit-learn: a frame of numbers must have the columns of training in order
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        try:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        except ValueError as error:
+            raise with_advice(error) from None
         if not (table.n_rows and table.names):
             raise ValueError(
                 f"Found array with {table.n_rows} sample(s) and {len(table.names)} feature(s) "

@@ -13,7 +13,8 @@ from sklearn.utils import check_X_y
 from sklearn.utils.validation import validate_data
 
 from leansvm.tables._fit import FittedTable, targets_of
-from leansvm.tables._frames import join_tables, open_table
+from leansvm.tables._frames import is_frame, join_tables, open_table
+from leansvm.tables._values import is_missing
 from leansvm.tables.encoder import TableEncoder
 
 Array = NDArray[np.float64]
@@ -41,8 +42,33 @@ def validate_table(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
 
 def transformed(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
     """Return later rows as the features of the fit, with checked targets unless y is a text."""
-    rows = _in_type_of(X, estimator.table_.transform(X))
+    rows = _in_type_of(X, estimator.table_.transform(by_name(estimator.table_, X)))
     return rows if isinstance(y, str) else check_X_y(rows, y, estimator=estimator, **kwargs)
+
+
+def count_missing(y: Any) -> tuple[int, int]:
+    """Return the number of rows with a missing target (None, NaN, pandas.NA), and of all rows."""
+    given = np.asarray(y, dtype=object)
+    gone = np.array([is_missing(v) and not isinstance(v, str) for v in given.ravel()], bool)
+    count = int(gone.reshape(len(given), -1).any(axis=1).sum()) if given.size else 0
+    return count, len(given) if given.ndim else 0
+
+
+def by_name(table: TableEncoder, X: Any) -> Any:
+    """Return a frame with the columns of training in their order, if only the order differs.
+
+    An encoder of numbers alone refuses others, as all of scikit-learn does.
+    """
+    known = getattr(table, "feature_names_in_", None)
+    if known is None or not is_frame(X):
+        return X
+    names = list(getattr(X, "column_names", X.columns))
+    if names == list(known) or {*names} != {*known} or len(names) != len(known):
+        return X
+    import narwhals as nw
+
+    frame = nw.from_native(X, eager_only=True)
+    return frame.select(*known).to_native()
 
 
 def encoded(estimator: Any, rows: TableRows, Y: Any, weight: Any) -> Array:
@@ -99,6 +125,7 @@ def _learned(encoder: TableEncoder, source: Any, targets: Any) -> FittedTable:
     """Fit an encoder on a sample of the rows."""
     rows = np.arange(source.n_rows)
     if len(rows) > SAMPLE_ROWS:
+        # the same rows whenever a file is read again: the encoder must come out the same
         rows = np.sort(np.random.default_rng(0).choice(rows, SAMPLE_ROWS, replace=False))
     pieces = source.pieces(rows)
     Y = np.concatenate([targets(piece.y, None)[0] for piece in pieces])
@@ -115,4 +142,4 @@ def _training_block(fitted: FittedTable, targets: Any, X: Any, y: Any) -> Array:
 
 
 def _new_block(table: TableEncoder, X: Any, y: Any) -> Array:
-    return table.transform(X)
+    return table.transform(by_name(table, X))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from leansvm.cli._output import CommandError
+from leansvm.cli._output import CommandError, UsageError
 from leansvm.cli._read._arrays import read_npz, read_svmlight
 from leansvm.cli._read._dates import DAY_FIRST, MONTH_FIRST
 from leansvm.cli._read._frame import frame_of, target_of
@@ -123,7 +123,7 @@ def read(
     kind, columns = _format(path, file_format), columns or {}
     if kind in ("svmlight", "npz"):
         if target not in (None, "y") or drop or columns:
-            raise CommandError(
+            raise UsageError(
                 f"{path}: this file has no column names; leave out --target, --drop and --column"
             )
         data = _without_names(path, kind)
@@ -131,7 +131,7 @@ def read(
             raise CommandError(f"{path}: there is no array y (or y_train) to train on")
         return _checked(data)
     if target is None:
-        raise CommandError(f"{path}: say which column to predict with --target COLUMN")
+        raise UsageError(f"{path}: say which column to predict with --target COLUMN")
     table = read_table(path, kind)
     for name in (target, *drop, *columns):
         check_column(path, name, table.names)
@@ -179,7 +179,7 @@ def read_like(
     before, zero_based = _conventions_of_model(reading or {})
     if columns is None:
         if keep:
-            raise CommandError(f"{path}: --keep needs a file with column names")
+            raise UsageError(f"{path}: --keep needs a file with column names")
         data = _without_names(path, kind, n_features, zero_based)
         if data.X.shape[1] != n_features:
             raise CommandError(
@@ -239,4 +239,4 @@ def _format(path: Path, given: str | None) -> str:
     if suffixes and suffixes[-1].lower() in FORMATS:
         return FORMATS[suffixes[-1].lower()]
     known = ", ".join(sorted(FORMATS))
-    raise CommandError(f"{path}: unknown file type (known: {known}); set it with --format")
+    raise UsageError(f"{path}: unknown file type (known: {known}); set it with --format")

@@ -22,6 +22,7 @@ from leansvm.cli._read._recognise import (
     cleaned,
     convert_to,
     recognise,
+    recognise_typed,
     settle,
 )
 from leansvm.cli._read._table import FileTable
@@ -65,7 +66,7 @@ def frame_of(
         if _is_text(table.columns[name].type)
     }
     ways = given
-    if table.form is not None:  # a Parquet file has types: its text is text
+    if table.form is not None:  # the text of a Parquet file is understood as in Python
         ways = settle((texts[n] for n in names if wanted.get(n) != CATEGORY), given, before)
     y = None
     if target is not None:
@@ -121,10 +122,12 @@ def _found(
     table: FileTable, name: str, text: pa.Array | None, ways: Conventions
 ) -> tuple[np.ndarray, str, str]:
     """Return values, kind and a note of a column as it is in the file."""
+    if name in table.categories:
+        return _wanted(table, name, text, CATEGORY, ways), CATEGORY, ""
     if text is None:
         return (*_typed(table, name), "")
     if table.form is None:
-        return as_objects(text), CATEGORY, ""
+        return recognise_typed(name, text)
     return recognise(table, name, text, ways)
 
 
@@ -252,8 +255,9 @@ def _text_target(
     labels = as_objects(text).astype(str)
     distinct = len(np.unique(labels))
     if ways.options and len(labels) >= 20 and distinct > _MANY_CLASSES * len(labels):
+        hint = "" if table.form else f"; if they are numbers, use --column '{name}=number'"
         raise CommandError(
             f"{table.path}, column '{name}': the target has {distinct:,} different texts in "
-            f"{len(labels):,} rows, such as {labels[0]!r}: these are neither classes nor numbers"
+            f"{len(labels):,} rows, such as {labels[0]!r}: these are no classes{hint}"
         )
     return labels

@@ -6,6 +6,7 @@ the place of the first one that does not: guessing would turn numbers into categ
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,17 +16,13 @@ import numpy as np
 from leansvm.cli._output import CommandError
 from leansvm.cli._read import _dates, _numbers
 from leansvm.cli._read._table import FileTable
+from leansvm.tables._values import DAY, NO_VALUE, Values, recognised
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBER, CATEGORY, DATE, TIME, TRUTH = "number", "category", "date", "time", "yes/no"
 KINDS = (NUMBER, CATEGORY, DATE, TIME, TRUTH)
-_MISSING = (
-    "", "?", "??", "-", "--", "---", ".", "..", "na", "n/a", "n.a.", "nan", "-nan", "null", "none",
-    "(null)", "<na>", "nil", "nat", "missing", "k.a.", "k. a.", "keine angabe", "#n/a", "#nv",
-    "#null!", "#div/0!", "#value!", "#wert!", "#ref!", "#bezug!", "#name?", "#num!", "#zahl!",
-)  # fmt: skip
 _NEARLY = 0.9  # share of values from which the others count as mistakes
 
 
@@ -60,7 +57,8 @@ def cleaned(column: pa.ChunkedArray, missing: Sequence[str]) -> pa.Array:
     if isinstance(whole, pa.ChunkedArray):  # more than two gigabytes of text
         whole = pa.concat_arrays([part.cast(pa.large_string()) for part in whole.chunks])
     texts = compute.utf8_trim_whitespace(whole)
-    spellings = pa.array([*_MISSING, *(text.strip().lower() for text in missing)], texts.type)
+    given = (text.strip().lower() for text in missing)
+    spellings = pa.array(["", *NO_VALUE, *given], texts.type)
     gone = compute.is_in(compute.utf8_lower(texts), value_set=spellings)
     return compute.if_else(gone, pa.scalar(None, texts.type), texts)
 
@@ -136,7 +134,9 @@ def recognise(
     """Return values, kind and a note about a column: float64, or objects for categories."""
     known = len(texts) - texts.null_count
     if _is_compact_date(texts):
-        return _dates.to_days(texts, _dates.COMPACT), DATE, ""
+        value = texts.drop_null()[0].as_py()
+        note = f"column '{name}': {value} is a date (--column '{name}=number' makes it a number)"
+        return _dates.to_days(texts, _dates.COMPACT), DATE, note
     if _numbers.is_code(texts):
         note = f"column '{name}': numbers with leading zeros or too many digits are categories"
         return as_objects(texts), CATEGORY, note
@@ -148,6 +148,24 @@ def recognise(
         if good >= _NEARLY * known and kind != TRUTH:
             _refuse(table, name, texts, values, kind, ways)
     return as_objects(texts), CATEGORY, ""
+
+
+def recognise_typed(name: str, texts: pa.Array) -> tuple[np.ndarray, str, str]:
+    """Return values, kind and a note about a text column of Parquet, as `fit` understands it.
+
+    Text is text, unless all of it is numbers, ISO dates or times of day.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = recognised(Values("object", texts.to_pylist()), name)
+    note = " ".join(str(warning.message) for warning in caught)
+    if found.kind == "number":
+        return found.data, NUMBER, note
+    if found.kind == "date":
+        return found.data / DAY, DATE, note
+    if found.kind == "time":
+        return found.data / 3600.0, TIME, note
+    return as_objects(texts), CATEGORY, note
 
 
 def convert_to(

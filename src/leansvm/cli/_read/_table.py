@@ -60,11 +60,14 @@ class FileTable:
         Of a CSV file: all of them text. Of a Parquet file: dictionaries are decoded.
     form : CsvForm or None
         Of a CSV file.
+    categories : frozenset of str
+        Columns of a Parquet file that are categories by their type: their digits stay text.
     """
 
     path: Path
     columns: pa.Table
     form: CsvForm | None = None
+    categories: frozenset[str] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -95,7 +98,7 @@ def read_table(path: Path, kind: str) -> FileTable:
     """Read a CSV or Parquet file."""
     if path.stat().st_size == 0:
         raise CommandError(f"{path}: the file is empty")
-    table = _read_csv(path) if kind == "csv" else FileTable(path, _read_parquet(path))
+    table = _read_csv(path) if kind == "csv" else _read_parquet(path)
     names = table.names
     if len(set(names)) < len(names):
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
@@ -106,7 +109,7 @@ def read_table(path: Path, kind: str) -> FileTable:
     return table
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def _read_parquet(path: Path) -> FileTable:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -114,12 +117,14 @@ def _read_parquet(path: Path) -> pa.Table:
         table = parquet.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise CommandError(f"{path}: not a readable Parquet file ({error})") from error
-    for i, column in enumerate(table.columns):  # categories of pandas are text like any other
+    categories = set()
+    for i, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):
             chunks = [chunk.dictionary_decode() for chunk in column.chunks]
             plain = pa.chunked_array(chunks, column.type.value_type)
             table = table.set_column(i, table.column_names[i], plain)
-    return table
+            categories.add(table.column_names[i])
+    return FileTable(path, table, categories=frozenset(categories))
 
 
 # ---------------------------------------------------------------------------- CSV

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from leansvm.cli._output import CommandError
+from leansvm.cli._output import UsageError
 
 
 def check_column(path: Path, name: str, names: Sequence[str]) -> None:
@@ -15,7 +15,7 @@ def check_column(path: Path, name: str, names: Sequence[str]) -> None:
         return
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    raise CommandError(f"{path}: no column '{name}'; {hint}the file has {quoted(names)}")
+    raise UsageError(f"{path}: no column '{name}'; {hint}the file has {quoted(names)}")
 
 
 def quoted(names: Sequence[str], most: int = 20) -> str:

@@ -17,13 +17,12 @@ from scipy.stats import ks_2samp, rankdata
 from leansvm import inspection
 from leansvm.cli._evaluate import LEAVE_ONE_OUT
 from leansvm.cli._output import readable
-from leansvm.cli._pipeline import encoder_of
-from leansvm.cli._read import CATEGORY, NUMBER
-from leansvm.cli._report._importance import unused
+from leansvm.cli._read import CATEGORY
+from leansvm.cli._report._importance import copies_of, numbers_of, unused
 from leansvm.cli._run import TrainingRun, support_size
 
-_LEAK, _SAME, _DRIFT = 0.99, 0.9999, 0.3
-_MOST_COLUMNS, _SHOWN, _DROPPED = 200, 3, 5
+_LEAK, _DRIFT = 0.99, 0.3
+_SHOWN, _DROPPED = 3, 5
 _FEW_ROWS, _FEW_COPIES = 100, 0.01
 _RARE, _GOOD_RECALL = 0.2, 0.75
 # of the command, with its value, in notes that the terminal shows as well
@@ -48,17 +47,6 @@ def worth_knowing(run: TrainingRun) -> list[str]:
 # ---------------------------------------------------------------------------- the data
 
 
-def _numbers(run: TrainingRun) -> dict[str, np.ndarray]:
-    """Return the columns of numbers in use by name, not those of only one value."""
-    if run.data.kinds is None:
-        return {}
-    left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
-    numbers = [name for name, kind in run.data.kinds.items() if kind == NUMBER]
-    names = [name for name in numbers if name not in left_out][:_MOST_COLUMNS]
-    columns = {name: np.asarray(run.data.X[name], dtype=float) for name in names}
-    return {name: x for name, x in columns.items() if np.nanmin(x) < np.nanmax(x)}
-
-
 def _leaks(run: TrainingRun) -> list[str]:
     return [
         f"column '{name}' alone almost determines the target ({how}): will you know it when you "
@@ -71,7 +59,7 @@ def leaks(run: TrainingRun) -> dict[str, str]:
     """Return columns that tell the target almost exactly, each with how well."""
     found = {}
     classes = np.unique(run.y)
-    for name, x in _numbers(run).items():
+    for name, x in numbers_of(run).items():
         known = np.isfinite(x)
         if known.sum() < 20:
             continue
@@ -151,16 +139,14 @@ def _copies(run: TrainingRun) -> list[str]:
 
 
 def _same_columns(run: TrainingRun) -> list[str]:
-    columns = {name: x for name, x in _numbers(run).items() if np.isfinite(x).all()}
-    if len(columns) < 2:
-        return []
-    names, r = list(columns), np.abs(np.corrcoef(list(columns.values())))
-    pairs = np.argwhere(np.triu(r > _SAME, 1))
-    return [
-        f"columns '{names[a]}' and '{names[b]}' hold the same information (correlation "
-        f"{r[a, b]:.4f}): one is enough, and they share their importance"
-        for a, b in pairs[:_SHOWN]
-    ]
+    found = []
+    for first, others in list(copies_of(run).items())[:_SHOWN]:
+        *names, last = (f"'{name}'" for name in (first, *others))
+        found.append(
+            f"columns {', '.join(names)} and {last} hold the same information: one is enough. This "
+            f"page shows '{first}' for all of them"
+        )
+    return found
 
 
 def drifts(run: TrainingRun) -> dict[str, float]:
@@ -172,7 +158,7 @@ def drifts(run: TrainingRun) -> dict[str, float]:
     if n < _FEW_ROWS:
         return {}
     cut = n - n // 4
-    columns = _numbers(run)
+    columns = numbers_of(run)
     if run.task == "regression":
         columns = {"the target": run.y.astype(float), **columns}
     found = {}

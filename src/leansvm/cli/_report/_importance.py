@@ -17,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from leansvm import inspection
 from leansvm.cli._evaluate import rows_of, splits_of
 from leansvm.cli._pipeline import encoder_of
+from leansvm.cli._read import NUMBER
 from leansvm.cli._report._accuracy import plain_ticks
 from leansvm.cli._run import TrainingRun, support_size
 from leansvm.cli._scores import METRICS, scorer_of
@@ -26,14 +27,16 @@ _ROWS, _REPEATS = 1000, 5
 _PARTS = 4  # one of which is left out; of fewer than _ROWS rows, each in its turn
 _MOST_ROWS = 20_000  # to fit the other model on
 _MOST_COLUMNS, _SHOWN = 200, 20
+_SAME = 0.9999  # correlation of columns that are copies
 
 
 def measured(run: TrainingRun) -> tuple[inspection.Importance | None, str]:
     """Return the importance of the columns in use, and on which rows, in words.
 
-    A rare class hardly changes the accuracy: two classes are measured by AUC, and so are several if
-    one is rare. Numbers are measured by the mean absolute error, in units of the target. Sparse
-    rows, or too many columns, are not measured.
+    Copies of a column are shuffled with it and have its name. A rare class hardly changes the
+    accuracy: two classes are measured by AUC, and so are several if one is rare. Numbers are
+    measured by the mean absolute error, in units of the target. Sparse rows, or too many columns,
+    are not measured.
     """
     if run.data.X.shape[1] > _MOST_COLUMNS or hasattr(run.data.X, "nnz"):
         return None, ""
@@ -46,8 +49,10 @@ def measured(run: TrainingRun) -> tuple[inspection.Importance | None, str]:
     if not parts:
         parts, words = [(run.pipeline, np.arange(len(run.y)))], "training rows"
     each: list[inspection.Importance] = []
+    copies = {first: [first, *others] for first, others in copies_of(run).items()}
     for model, rows in parts:
         options: Any = {"scoring": scoring, "n_repeats": _REPEATS, "max_rows": _ROWS}
+        options["groups"] = copies
         each.append(inspection.importance(model, rows_of(run.data.X, rows), run.y[rows], **options))
         scoring = scoring or each[0].scoring
     sizes = [min(_ROWS, len(rows)) for _, rows in parts]
@@ -64,6 +69,34 @@ def measured(run: TrainingRun) -> tuple[inspection.Importance | None, str]:
     if METRICS[metric].endswith(" of "):
         found.scoring = f"{METRICS[metric]}{run.positive}"
     return found, f"{sum(sizes):,} {words}"
+
+
+def numbers_of(run: TrainingRun) -> dict[str, np.ndarray]:
+    """Return the columns of numbers in use by name, not those of only one value."""
+    if run.data.kinds is None:
+        return {}
+    left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
+    numbers = [name for name, kind in run.data.kinds.items() if kind == NUMBER]
+    names = [name for name in numbers if name not in left_out][:_MOST_COLUMNS]
+    columns = {name: np.asarray(run.data.X[name], dtype=float) for name in names}
+    return {name: x for name, x in columns.items() if np.nanmin(x) < np.nanmax(x)}
+
+
+def copies_of(run: TrainingRun) -> dict[str, list[str]]:
+    """Return columns with the same information: the first of each group, and the others."""
+    columns = {name: x for name, x in numbers_of(run).items() if np.isfinite(x).all()}
+    if len(columns) < 2:
+        return {}
+    names, same = list(columns), np.abs(np.corrcoef(list(columns.values()))) > _SAME
+    found: dict[str, list[str]] = {}
+    for b, name in enumerate(names):
+        firsts = (a for a in range(b) if same[a, b] and names[a] in found)
+        first = next(firsts, None)
+        if first is None:
+            found[name] = []
+        else:
+            found[names[first]].append(name)
+    return {first: others for first, others in found.items() if others}
 
 
 def _left_out(run: TrainingRun) -> Iterator[tuple[Any, np.ndarray]]:
