@@ -149,7 +149,9 @@ class LooObjective:
         self.dtype, self.Z, self.r = X.dtype, Z, Z.shape[0]
         self.single = bool(X.dtype != self.xp.float64)
         self.of_points = partial(ScaledMixture, kernels, Z, self.xp)
-        self.of_rows = partial(ScaledMixture, kernels, self._cast(Z), self.xp)
+        self.of_rows = partial(
+            ScaledMixture, kernels, self.xp.astype(Z, X.dtype, copy=False), self.xp
+        )
         self.free = bias_penalty == 0  # columns are centred
         self.width = self.r + (0 < bias_penalty < np.inf)  # a column for a penalised bias
         self.bias_column = 0.0 if self.free else bias_penalty**-0.5
@@ -170,22 +172,18 @@ class LooObjective:
             self.tiles.append(_Tile(X[rows, :], *there))
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
 
-    def _cast(self, A: Any) -> Any:
-        """Return numbers in the type of the rows."""
-        return self.xp.astype(A, self.dtype, copy=False)
-
     def __call__(self, gamma: Array, lam: float, omega: Array | None = None) -> Gradient:
         """Return value and gradient, given the scales of every part (n_parts, d) and lam = 1 / C.
 
         Raises LinAlgError when a matrix is not positive definite to rounding, or a result is not
         finite.
         """
-        found = self._solve(gamma, lam, omega)
+        found, xp = self._solve(gamma, lam, omega), self.xp
         inv_R, YP, W = found.inv_R, found.YP, found.W
+        solved = xp.astype(inv_R.T, self.dtype, copy=False), xp.astype(YP.T, self.dtype, copy=False)
         # the inverse of N = L R is found while rows are worked on
         (S, Pa, PcP, weighted, root_a), inv_N = self._sum(
-            partial(self._leave_out, self._cast(inv_R.T), self._cast(YP.T)),
-            partial(times_triangle, inv_R, found.inv_L),
+            partial(self._leave_out, *solved), partial(times_triangle, inv_R, found.inv_L)
         )
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
         A, U, right = YP @ inv_N, Pa.T @ inv_N, times_triangle(PcP, inv_N)
@@ -193,17 +191,20 @@ class LooObjective:
         factors = [-A, -U]
         if self.free:
             factors.append((root_a @ A - 2.0 * weighted @ inv_N) / self.total)
-        inner = self._cast(2.0 * right - Pa @ A), self._cast(2.0 * inv_N)
-        outer = self._cast(self.xp.concat(factors))
+        given = [
+            xp.astype(2.0 * right - Pa @ A, self.dtype, copy=False),
+            xp.astype(2.0 * inv_N, self.dtype, copy=False),
+            xp.astype(xp.concat(factors), self.dtype, copy=False),
+        ]
 
         def through_points() -> tuple[float, Array, Array]:
             # dS / dk(Z, Z) = lam (U A' - T)
             G = lam * (U.T @ A - times_triangle(right.T, inv_N))
             by_W = G[: self.r, : self.r]
-            log_lam = self.xp.sum(by_W * W) + self.xp.sum(self.xp.linalg.diagonal(G)[self.r :])
+            log_lam = xp.sum(by_W * W) + xp.sum(xp.linalg.diagonal(G)[self.r :])
             return float(log_lam), *found.points.derivatives(by_W, self.Z, found.terms)
 
-        through_rows = partial(self._through_rows, found.rows, *inner, outer)
+        through_rows = partial(self._through_rows, found.rows, *given)
         (by_rows, omega_rows), others = self._sum(through_rows, through_points)
         by_lam, by_points, omega_points = others
         by_gamma, by_omega = (by_points + by_rows) * gamma, omega_points + omega_rows
@@ -266,8 +267,9 @@ class LooObjective:
 
         (means,), (W, terms, inv_L) = self._sum(partial(self._fill, rows), factor)
         means /= self.total
-        whiten = partial(self._whiten, self._cast(inv_L.T), self._cast(means))
-        (H, YPhi), _ = self._sum(whiten)
+        right = self.xp.astype(inv_L.T, self.dtype, copy=False)
+        centre = self.xp.astype(means, self.dtype, copy=False)
+        (H, YPhi), _ = self._sum(partial(self._whiten, right, centre))
         inv_R = inverse_factor(H + lam * self.eye, self.eye)
         return _Solved(points, rows, W, terms, inv_L, means, inv_R, YPhi @ inv_R.T)
 
@@ -279,41 +281,46 @@ class LooObjective:
         if self.width > self.r:
             column = self.xp.full_like(tile.P[:, :1], self.bias_column)
             tile.P = self.xp.concat([tile.P, column], axis=1)
-        return (self._cast(tile.root[:, 0] ** 2) @ tile.P,)
+        return (self.xp.astype(tile.root[:, 0] ** 2, self.dtype, copy=False) @ tile.P,)
 
     def _whiten(self, inv_L: Any, means: Any, tile: _Tile) -> tuple[Any, ...]:
         """Turn K into Phi, weighted and centred; return Phi'Phi and Y'Phi."""
+        xp = self.xp
         if self.free:
             tile.P -= means
-        tile.P *= self._cast(tile.root)
+        tile.P *= xp.astype(tile.root, self.dtype, copy=False)
         P = tile.P = times_triangle(tile.P, inv_L, upper=True)
-        return P.T @ P if self.xp is np else gram(P), self._cast(tile.Y.T) @ P
+        YP = xp.astype(tile.Y.T, self.dtype, copy=False) @ P
+        return P.T @ P if xp is np else gram(P), YP
 
     def _leave_out(self, inv_R: Any, PY: Any, tile: _Tile) -> tuple[Any, ...]:
         """Turn Phi into P, write E, a and c.
 
         Returns what the rows add to S, to P'a, P'diag(c)P, (c root(s))'P and root(s)'a.
         """
+        xp, dtype = self.xp, self.dtype
         P = tile.P = times_triangle(tile.P, inv_R, upper=True)
         tile.E = tile.Y - P @ PY
-        rest = 1.0 - self.xp.astype(self.xp.vecdot(P, P), self.xp.float64, copy=False)[:, None]
+        rest = 1.0 - xp.astype(xp.vecdot(P, P), xp.float64, copy=False)[:, None]
         if self.free:
             rest = rest - tile.root**2 / self.total
-        rest = self.xp.clip(rest, _LEAST_REST[self.single], None)
+        rest = xp.clip(rest, _LEAST_REST[self.single], None)
         tile.a = (2.0 / (self.total * self.n_outputs)) * tile.E / rest**2
-        tile.c = self.xp.sum(tile.a * tile.E / rest, axis=1, keepdims=True)
-        S = 0.5 * self.xp.sum(tile.a * tile.E, keepdims=True)  # a = 2 E / (... (1 - h)^2)
-        scaled, weighted = P * self._cast(self.xp.sqrt(tile.c)), self._cast(tile.root * tile.c)
-        PcP = scaled.T @ scaled if self.xp is np else gram(scaled)
-        return S, P.T @ self._cast(tile.a), PcP, weighted.T @ P, tile.root.T @ tile.a
+        tile.c = xp.sum(tile.a * tile.E / rest, axis=1, keepdims=True)
+        S = 0.5 * xp.sum(tile.a * tile.E, keepdims=True)  # a = 2 E / (... (1 - h)^2)
+        scaled = P * xp.astype(xp.sqrt(tile.c), dtype, copy=False)
+        PcP = scaled.T @ scaled if xp is np else gram(scaled)
+        Pa = P.T @ xp.astype(tile.a, dtype, copy=False)
+        weighted = xp.astype(tile.root * tile.c, dtype, copy=False).T @ P
+        return S, Pa, PcP, weighted, tile.root.T @ tile.a
 
     def _through_rows(
         self, mixture: ScaledMixture, inner: Any, N: Any, right: Any, tile: _Tile
     ) -> tuple[Any, ...]:
         """Return the derivatives through k(X, Z) of some rows."""
-        G = times_triangle(tile.P * self._cast(tile.c), N)
+        xp, columns = self.xp, (tile.a, tile.E, tile.root)[: 3 if self.free else 2]
+        G = times_triangle(tile.P * xp.astype(tile.c, self.dtype, copy=False), N)
         G -= tile.P @ inner
-        columns = (tile.a, tile.E, tile.root)[: 3 if self.free else 2]
-        G += self._cast(self.xp.concat(columns, axis=1)) @ right
-        G *= self._cast(tile.root)
+        G += xp.astype(xp.concat(columns, axis=1), self.dtype, copy=False) @ right
+        G *= xp.astype(tile.root, self.dtype, copy=False)
         return mixture.derivatives(G[:, : self.r], tile.X, tile.terms)

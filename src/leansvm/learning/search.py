@@ -13,7 +13,7 @@ the same numbers on more rows starts with the curvature that the one before has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,11 +108,6 @@ class ScaleSearch:
     most_points: int | None = None  # that the model will have, where it is known
     place: Any = None  # an empty array of the device on which to work; None: the host
     lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
-
-    def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
-        """Return the same search on some rows of the sample."""
-        X, Y, weight = self.sample.X[rows], self.sample.Y[rows], self.sample.weight[rows]
-        return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
 
     def start(self, kernels: Sequence[str]) -> Scales:
         """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""
