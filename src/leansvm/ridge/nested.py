@@ -2,10 +2,10 @@
 
 In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
 of the first k points: a larger size only adds columns, and to the sums only new products with them.
-One factor gives the left-out errors of all sizes at one C (`factor.Prefixes`), another one those of
-all C at one size; larger sizes look for C near that of half their points. The basis doubles while
-that pays; then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen
-for it. Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
+One factor gives the left-out errors of all sizes at one C (`factor`), another one those of all C at
+one size; larger sizes look for C near that of half their points. The basis doubles while that pays;
+then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen for it.
+Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
 
 Large sizes are added up in single precision where the model of the size before loses nothing to it,
 as its values at some rows tell.
@@ -41,7 +41,7 @@ from leansvm.ridge.criteria import (
     rows_inside,
     standard_error,
 )
-from leansvm.ridge.factor import RidgeModels, decompose, factor_prefixes
+from leansvm.ridge.factor import RidgeModels, models_of_C, models_of_sizes
 from leansvm.ridge.sums import (
     FIRST_ROWS,
     MomentRows,
@@ -135,7 +135,7 @@ class NestedFit:
         """
         size, clear = self.features.size, True  # 0 if all points were dropped
         if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
-            models = decompose(self.equations).models(candidates)
+            models = models_of_C(self.equations, candidates)
             curve = self.left_out_errors(models)
             best = first_of_the_best(curve)
             found = ChosenC(float(curve.min()), float(candidates[best]), curve)
@@ -165,7 +165,7 @@ class NestedFit:
             with blas_for(self.features.width):
                 return self.left_out_errors(models, keep=True)
         try:
-            models = factor_prefixes(self.equations, C).models(sizes)
+            models = models_of_sizes(self.equations, C, sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
             if not self.features.single:
                 raise
