@@ -137,7 +137,7 @@ class KernelFeatures(FeatureMap):
     kernel: Kernel
     points: Any  # rows of X, or column numbers of a precomputed kernel
     L: Any = None  # on the host; that of a large basis where its points are
-    kept: NDArray[np.intp] | None = None  # positions of the points among those asked for
+    kept: Any = None  # positions of the points among those asked for
     constant: float | None = None
     in_state: bool = False
     keep: bool = False

@@ -19,7 +19,7 @@ from leansvm._parallel import blas_for, blas_threads
 from leansvm._phases import Phases, out_of_time
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.growing import FIRST_SIZE, NestedPoints, grow, prefixes
+from leansvm.basis.growing import FIRST_SIZE, doubled, grow, no_points, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
@@ -113,7 +113,8 @@ class ReducedProblem:
         with self.phases("factor"):
             whitened = self.regularizer == "rkhs"
             if grows:
-                sizes = NestedPoints(kernel, basis.rows, points, whitened, constant).sizes()
+                start = no_points(kernel, points, whitened, constant)
+                sizes = doubled(start, basis.rows, points)
             else:
                 features = KernelFeatures(kernel, points, constant=constant)
                 if whitened:

@@ -22,10 +22,11 @@ from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, lost_in_single, whiten
 from leansvm.basis.growing import FIRST_SIZE, first_columns, grow
 from leansvm.kernels import Kernel
+from leansvm.ridge import nested
 from leansvm.ridge.bracket import ChosenC
 from leansvm.ridge.criteria import draws_rows, rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
-from leansvm.ridge.nested import MOST_LOST, NestedFit, choose_size, start_nested, worth_single
+from leansvm.ridge.nested import MOST_LOST, NestedFit, choose_size, start_nested
 from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sums import FIRST_ROWS, Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
@@ -160,11 +161,11 @@ class SparseProblem:
         by_folds = self.criterion.name == "kfold"
         with self.phases("sizes"), serial_blas():
             size, compared, judged = choose_size(fit, candidates)
-            dropped = fit.points.taken - fit.features.size
+            dropped = fit.taken - fit.features.size
             if drawn is not None:
                 compared["rows"] = len(drawn.rows)
                 compared["note"] = _note(fit, size, compared, self.blocks.n_rows)
-                single = fit.in_single and worth_single(self.blocks.n_rows, size)
+                single = fit.in_single and self.blocks.n_rows * size**2 >= nested.WORK_FOR_SINGLE
                 features = first_columns(fit.features, size)
                 features = replace(features, keep=False, single=single)
             else:
