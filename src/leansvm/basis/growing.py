@@ -19,7 +19,6 @@ from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
 from leansvm._phases import out_of_time
 from leansvm.basis.features import ColumnRows, KernelFeatures
 from leansvm.basis.on_device import CLEAR, factor_by_pivots
-from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.rows import Block, declare
 
@@ -27,6 +26,7 @@ Array = NDArray[np.float64]
 _PANEL = 512  # columns at a time
 FIRST_SIZE = 50  # of a basis that is chosen anew at each size
 GAIN = 0.01  # share of the error that twice the size has to save
+NO_FACTOR = np.zeros((0, 0), order="F")  # L of no points
 _SMALLEST_STEP = 64  # points of the first basis, at least
 
 
@@ -57,21 +57,13 @@ def prefixes(features: KernelFeatures) -> Iterator[KernelFeatures]:
     yield features
 
 
-def no_points(
-    kernel: Kernel, points: Any, whitened: bool = True, constant: float | None = None
-) -> KernelFeatures:
-    """Return the map to no columns, which `extended` begins with."""
-    L = np.zeros((0, 0), order="F") if whitened else None
-    return KernelFeatures(kernel, rows_at(points, np.arange(0)), L, np.arange(0), constant)
-
-
 def extended(
     features: KernelFeatures, rows: Any, points: Any, first: int, size: int
 ) -> KernelFeatures:
     """Return the map that also has points ``first`` to ``size``, unless they depend on others.
 
     ``rows`` are all points there may be, in the order of choice, and ``points`` the same as
-    `Kernel.block` takes them.
+    `Kernel.block` takes them. The first map has none of them, and L is `NO_FACTOR` or None.
     """
     new, kernel = np.arange(first, size), features.kernel
     if features.L is None:

@@ -242,7 +242,19 @@ def descend(function: _Descent, x: Array, iterations: int, pairs: Pairs) -> Pair
     value, slope = function(x)
     for _ in range(iterations):
         held = np.where(slope > 0, x <= function.lower, x >= function.upper)
-        step = np.where(held, 0.0, -_newton_step(np.where(held, 0.0, slope), pairs))
+        # the gradient times the inverse Hessian that the pairs stand for: two loops over them
+        step, factors = np.where(held, 0.0, slope), []
+        for moved, change in reversed(pairs):
+            factors.append((moved @ step) / (moved @ change))
+            step -= factors[-1] * change
+        if pairs:
+            moved, change = pairs[-1]
+            step *= (moved @ change) / (change @ change)
+        else:
+            step *= min(_FIRST_STEP, 2.0 / max(float(np.linalg.norm(step)), _TINY))
+        for (moved, change), factor in zip(pairs, reversed(factors), strict=True):
+            step += (factor - (change @ step) / (moved @ change)) * moved
+        step = np.where(held, 0.0, -step)
         step *= min(_LONGEST / max(np.abs(step).max(), _TINY), 1.0)
         for _ in range(_TRIES):
             moved = np.clip(x + step, function.lower, function.upper) - x
@@ -268,19 +280,3 @@ def descend(function: _Descent, x: Array, iterations: int, pairs: Pairs) -> Pair
         if progress.stopped or still == 2:
             return pairs
     return pairs
-
-
-def _newton_step(slope: Array, pairs: Pairs) -> Array:
-    """Multiply the gradient by the inverse Hessian that the pairs stand for (two loops)."""
-    step, factors = slope.copy(), []
-    for moved, change in reversed(pairs):
-        factors.append((moved @ step) / (moved @ change))
-        step -= factors[-1] * change
-    if pairs:
-        moved, change = pairs[-1]
-        step *= (moved @ change) / (change @ change)
-    else:
-        step *= min(_FIRST_STEP, 2.0 / max(float(np.linalg.norm(slope)), _TINY))
-    for (moved, change), factor in zip(pairs, reversed(factors), strict=True):
-        step += (factor - (change @ step) / (moved @ change)) * moved
-    return step

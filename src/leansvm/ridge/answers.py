@@ -22,9 +22,11 @@ from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
 from leansvm.ridge import nested
 from leansvm.ridge.criteria import ENOUGH
-from leansvm.ridge.fold_models import FoldModels, fold_models_of_rows, fold_models_of_sums
 from leansvm.ridge.jackknife import (
+    FoldModels,
     fold_margins,
+    fold_models_of_rows,
+    fold_models_of_sums,
     jackknife_margins,
     prediction_sets,
     refuse_unknown,

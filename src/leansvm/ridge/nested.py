@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import namespace, to_host
+from leansvm._array_api import namespace, rows_at, to_host
 from leansvm._parallel import blas_for
 from leansvm._phases import out_of_time, reach
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import (
     GAIN,
+    NO_FACTOR,
     extended,
     first_columns,
-    no_points,
     resize_columns,
 )
 from leansvm.kernels import Kernel
@@ -310,7 +310,8 @@ def start_nested(
     """
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     points = indices if kernel.precomputed else rows
-    features, n_outputs = no_points(kernel, points, True, constant), blocks.head(1)[1].shape[1]
+    none, n_outputs = np.arange(0), blocks.head(1)[1].shape[1]
+    features = KernelFeatures(kernel, rows_at(points, none), NO_FACTOR, none, constant)
     shift = np.zeros(features.width + n_outputs)
     sums = Sums(shift, np.zeros((len(shift) + 1,) * 2), n_outputs, 0.0)
     numbers, n_rows, inside = indices, blocks.n_rows, None

@@ -149,7 +149,13 @@ class SparseProblem:
         that is nearly as good as any is taken; others double from the ``n_earlier``
         points of an earlier fit.
         """
-        largest = self._affordable(largest)
+        place = self.blocks.place  # memory and time allow so many points
+        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
+        if place is None or not doubles_are_fast(place):
+            largest = min(largest, _MOST_POINTS)
+        if place is None:
+            by_work = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
+            largest = min(largest, max(by_work, _ALWAYS_TRIED))
         if not selector.nested or n_earlier or selector.state_columns(largest):
             return self._double_size(points_of, max(FIRST_SIZE, n_earlier), largest)
         with self.phases("select"):
@@ -182,17 +188,6 @@ class SparseProblem:
             found = self._add_up(basis, features)
             found = replace(found, keeps_rows=drawn is None or found.keeps_rows)
         return replace(found, dropped=dropped, sizes=compared)
-
-    def _affordable(self, largest: int) -> int:
-        """Return the most points that memory and time allow."""
-        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
-        place = self.blocks.place
-        if place is None or not doubles_are_fast(place):
-            largest = min(largest, _MOST_POINTS)
-        if place is None:
-            by_work = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
-            largest = min(largest, max(by_work, _ALWAYS_TRIED))
-        return largest
 
     def _double_size(
         self, points_of: Callable[[int], Basis], first: int, largest: int
