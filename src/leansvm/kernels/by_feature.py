@@ -112,7 +112,13 @@ class Laplacian(ByFeature):
         """Return the features that count, contiguous, or scaled CSR rows."""
         gamma = self.gamma if isinstance(self.gamma, np.ndarray) else None
         if sparse.issparse(X):
-            return _canonical64(scaled_rows(X, gamma))
+            # as scikit-learn's compiled code takes CSR: float64, int32, no duplicates
+            scaled = sparse.csr_matrix(scaled_rows(X, gamma), dtype=np.float64, copy=True)
+            result = canonical_csr(scaled)
+            if result.nnz < np.iinfo(np.int32).max:
+                result.indices = result.indices.astype(np.int32)
+                result.indptr = result.indptr.astype(np.int32)
+            return result
         used = slice(None) if gamma is None or gamma.all() else np.flatnonzero(gamma)
         return np.asarray(X[:, used], dtype, order="C")
 
@@ -177,15 +183,6 @@ class LaplacianRow:
         np.abs(difference, out=difference)
         values = difference.dot(self.minus)
         return np.exp(values, out=values)
-
-
-def _canonical64(X: Any) -> Any:
-    """Return CSR as scikit-learn's compiled code takes it: float64, int32, no duplicates."""
-    result = canonical_csr(sparse.csr_matrix(X, dtype=np.float64, copy=True))
-    if result.nnz < np.iinfo(np.int32).max:
-        result.indices = result.indices.astype(np.int32)
-        result.indptr = result.indptr.astype(np.int32)
-    return result
 
 
 class Chi2(ByFeature):

@@ -136,16 +136,9 @@ def models_of_sizes(
 ) -> RidgeModels:
     """Factor M + 1/C in the order of the basis; return the models on its first points.
 
-    Parameters
-    ----------
-    equations : NormalEquations
-        M and c of the columns [Phi, constant].
-    C : float
-        Regularisation of all sizes.
-    sizes : ndarray, optional
-        Numbers of points; by default 1, 2, ... A penalised bias belongs to every size.
-    rotation : ndarray of shape (n_points, n_nested), optional
-        Orthonormal columns that turn Phi so that its first columns are those of the first points.
+    ``sizes`` are numbers of points, by default 1, 2, ...; a penalised bias belongs to every size.
+    The orthonormal columns of a ``rotation`` (points x nested ones) turn Phi so that its first
+    columns are those of the first points.
     """
     c, offset = equations.c, int(equations.constant is not None)
     if rotation is not None:

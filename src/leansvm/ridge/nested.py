@@ -334,16 +334,9 @@ def start_nested(
 def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any], ChosenC]:
     """Double the basis while that lowers the error, then take the smallest size that is as good.
 
-    Sizes in between are compared at the C of the largest one.
-
-    Returns
-    -------
-    size : int
-        The size to take.
-    compared : dict
-        Sizes, their errors, and C.
-    judged : ChosenC
-        The C at which sizes were compared; its ``model`` is valid only for the largest size.
+    Sizes in between are compared at the C of the largest one. Returns the size to take; the sizes,
+    their errors and C; and the C at which sizes were compared, whose ``model`` is valid only for
+    the largest size.
     """
     largest = fit.rows.shape[0]
     # from a size of about sixty doubling leads to the largest one

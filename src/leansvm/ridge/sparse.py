@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
 from leansvm.ridge.nested import MOST_LOST, NestedFit, choose_size, start_nested
 from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sums import FIRST_ROWS, Sums, add_up, drop_rows_of_Z, first_shift
-from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
+from leansvm.rows import RowBlocks, check_points, draw_for_all, points_within
 from leansvm.solution import Solution
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
@@ -160,7 +159,14 @@ class SparseProblem:
             return self._double_size(points_of, max(FIRST_SIZE, n_earlier), largest)
         with self.phases("select"):
             basis = points_of(largest)
-            drawn, blocks = self._rows_for_sizes(largest)
+            drawn, blocks = None, self.blocks  # sizes are compared on all rows, or on some for all
+            if blocks.n_rows > _ROWS_COMPARED_WHOLE:
+                wanted = _ROWS_COMPARED if place is None else max(_ROWS_COMPARED, 4 * largest)
+                count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
+                drawn = draw_for_all(blocks, count, np.random.RandomState(0))
+                drawn = None if len(drawn.rows) == drawn.n_rows else drawn  # others have no weight
+            if drawn is not None:
+                blocks = drawn.as_data(blocks, 3 * (largest + 1))
         given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
         fit = start_nested(blocks, *given)
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
@@ -195,26 +201,15 @@ class SparseProblem:
         """Choose, sum and solve anew at sizes that double, until that hardly pays."""
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
-        found = grow(partial(by_loo._sum_and_solve, points_of), first, largest)
+
+        def sum_and_solve(size: int) -> SummedBasis:
+            summed = by_loo.sum_size(points_of, size)
+            return replace(summed, solution=by_loo.solve(summed))
+
+        found = grow(sum_and_solve, first, largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
         return self.sum_size(points_of, max(found.features.size, 1))  # all may have been dropped
-
-    def _sum_and_solve(self, points_of: Callable[[int], Basis], size: int) -> SummedBasis:
-        found = self.sum_size(points_of, size)
-        return replace(found, solution=self.solve(found))
-
-    def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
-        """Return rows on which sizes are compared: all, or some that stand for them."""
-        blocks = self.blocks
-        if blocks.n_rows <= _ROWS_COMPARED_WHOLE:
-            return None, blocks
-        wanted = _ROWS_COMPARED if blocks.place is None else max(_ROWS_COMPARED, 4 * largest)
-        count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
-        drawn = draw_for_all(blocks, count, np.random.RandomState(0))
-        if len(drawn.rows) == drawn.n_rows:  # the others have no weight
-            return None, blocks
-        return drawn, drawn.as_data(blocks, 3 * (largest + 1))
 
     # ------------------------------------------------------------------ solving
 
@@ -258,7 +253,9 @@ class SparseProblem:
         """Whether float32 columns change f by more than a small part of its left-out error."""
         L, rows = to_host(summed.features.L), self.blocks.head(FIRST_ROWS)[0]
         theta = solution.coef if L is None else L.T @ solution.coef
-        most = (_FLOAT32_LOSS * summed.sums.total().spread_of_targets()) ** 2
+        n_outputs, gram = summed.sums.n_outputs, summed.sums.total().gram
+        last = np.asarray(to_host(gram[-1 - n_outputs :, -1 - n_outputs :])).diagonal()
+        most = _FLOAT32_LOSS**2 * float(last[:-1].mean() / last[-1])  # of the targets' spread
         if solution.left_out is not None:
             # more rows make f larger: the sample on which sizes were compared saw less
             most = 4 * MOST_LOST * float(np.nanmean(np.square(solution.left_out).sum(axis=1)))

@@ -53,11 +53,6 @@ class Sums:
         gram = self.gram if np.array_equal(shift, self.shift) else shifted(self, self.gram, shift)
         return Sums(shift, gram, self.n_outputs, self.count)
 
-    def spread_of_targets(self) -> float:
-        """Root mean square of the (shifted) targets."""
-        last = np.asarray(to_host(self.gram[-1 - self.n_outputs :, -1 - self.n_outputs :]))
-        return float(np.sqrt(last.diagonal()[:-1].mean() / last[-1, -1]))
-
     def on_host(self) -> Sums:
         """Return the same sums on the host."""
         return Sums(self.shift, to_host(self.gram), self.n_outputs, self.count)
