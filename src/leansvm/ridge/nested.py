@@ -47,9 +47,9 @@ from leansvm.ridge.sums import (
     MomentRows,
     NormalEquations,
     Sums,
-    complete,
     drop_rows_of_Z,
     first_shift,
+    keep_rows_of_Z,
     moments_of_targets,
     normal_equations,
     rows_of_Z,
@@ -112,7 +112,7 @@ class NestedFit:
         parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
         if self.evaluation is not None:
             Phi = self.blocks.concatenate(_columns_at, self.features, self.evaluation.drawn.rows)
-            self.evaluation.blocks.map(_keep_evaluation_rows, Phi, shift)
+            self.evaluation.blocks.map(_keep_evaluation_rows, Phi, self.features, shift)
             if size == self.rows.shape[0]:  # no larger size needs the columns of all rows
                 self.blocks.map(drop_rows_of_Z)
         old_new, new, rest = to_host(parts)
@@ -273,11 +273,12 @@ def _columns_at(block: Block, features: FeatureMap, rows: NDArray[np.intp]) -> A
     return features.of_rows(block, block.positions(rows)[1])
 
 
-@declare("y", "weight", keeps=MomentRows)
-def _keep_evaluation_rows(block: Block, Phi: Any, shift: Array) -> None:
-    Z = np.empty((block.stop - block.start, len(shift) + 1), Phi.dtype)
-    Z[:, : Phi.shape[1]] = Phi[block.rows]
-    block.keep(MomentRows(complete(Z, block, Phi.shape[1], shift)))
+@declare("X", "y", "weight", keeps=(MomentRows, ColumnRows))
+def _keep_evaluation_rows(block: Block, Phi: Any, features: FeatureMap, shift: Array) -> None:
+    block.drop(MomentRows)  # of a smaller size
+    block.keep(ColumnRows(Phi[block.rows]))
+    keep_rows_of_Z(block, features, shift)
+    block.drop(ColumnRows)
 
 
 @declare(keeps=MomentRows)
