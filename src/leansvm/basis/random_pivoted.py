@@ -155,7 +155,10 @@ def draw_rows(
     blocks. No rows when there is no mass. ``mass`` must be a module-level function of the blocks'
     weights (and targets where these are weighted by class) and state.
     """
-    starts, totals = blocks.collect(_total, mass, args)
+    by_class = blocks.class_weight is not None
+    total: Callable[..., Any] = _total_by_class if by_class else _total
+    locate: Callable[..., Any] = _locate_by_class if by_class else _locate
+    starts, totals = blocks.collect(total, mass, args)
     edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
@@ -163,19 +166,19 @@ def draw_rows(
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
-    mine, rows = blocks.collect(_locate, mass, args, starts[home], targets - edges[home])
+    mine, rows = blocks.collect(locate, mass, args, starts[home], targets - edges[home])
     result = np.empty(len(targets), np.intp)
     result[mine] = rows
     return result
 
 
-@declare("y", "weight")
+@declare("weight")
 def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[Rows, Array]:
     edges = _running_sum(mass(block, *args))
     return np.array([block.start]), np.array([float(edges[-1]) if edges.shape[0] else 0.0])
 
 
-@declare("y", "weight")
+@declare("weight")
 def _locate(
     block: Block, mass: Mass, args: tuple[Any, ...], home: Rows, targets: Array
 ) -> tuple[Rows, Rows]:
@@ -186,6 +189,16 @@ def _locate(
     rows = _first_beyond(edges, targets[mine], "right")
     last = int(_first_beyond(edges, to_host(edges[-1:]), "left")[0])  # the last row with any mass
     return mine, np.minimum(rows, last) + block.start
+
+
+@declare("y", "weight")
+def _total_by_class(block: Block, *args: Any) -> tuple[Rows, Array]:
+    return _total(block, *args)
+
+
+@declare("y", "weight")
+def _locate_by_class(block: Block, *args: Any) -> tuple[Rows, Rows]:
+    return _locate(block, *args)
 
 
 def _running_sum(mass: Any) -> Any:
