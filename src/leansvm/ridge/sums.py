@@ -130,7 +130,7 @@ class MomentRows:
 
 @declare("X", "y", "weight", keeps=MomentRows)
 def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
-    keep_rows_of_Z(block, features, shift)
+    block.keep(MomentRows(rows_of_Z(block, features, shift)))
     return _gram_of_block(block, features, shift)
 
 
