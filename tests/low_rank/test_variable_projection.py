@@ -67,7 +67,7 @@ def test_objective_is_that_of_the_normal_equations():
     problem, basis, _ = setting(bias_penalty=0.7)
     fitted = solve(problem, basis)
     value = objective_and_gradient(problem, fitted)[0]
-    equations, theta = fitted.spectrum.equations, fitted.theta
+    equations, theta = fitted.equations, fitted.theta
     explained = 2 * np.sum(theta * equations.c) - np.sum(theta * (equations.matrix() @ theta))
     expected = np.sum(theta**2) / 2 + fitted.C / 2 * (equations.yy.sum() - explained)
     assert_allclose(value, expected, rtol=1e-10)

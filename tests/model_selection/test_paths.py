@@ -8,7 +8,7 @@ from sklearn import get_config
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm.model_selection import basis_path
-from leansvm.ridge.factor import decompose
+from leansvm.ridge.factor import models_of_C
 from leansvm.ridge.sums import normal_equations
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
@@ -61,7 +61,7 @@ def gcv_of(model):
     """Generalised cross-validation of a fitted model, from its sums."""
     free = model._bias_penalty() == 0
     equations = normal_equations(model._sums, model._features, free)
-    return decompose(equations).gcv(np.array([model.C_]))[0]
+    return models_of_C(equations, np.array([model.C_])).gcv(equations)[0]
 
 
 def leave_one_out(model, path, k, y, weight):

@@ -65,7 +65,7 @@ def left_out_error(points, C, penalty, weight, counted=range(M)):
 @every_weight
 def test_rows_that_may_become_points_are_not_counted(penalty, weight):
     fit = fit_of(penalty, weight, indices=ROWS)
-    points, others = X[ROWS[fit.points.kept]], np.setdiff1d(np.arange(M), ROWS)
+    points, others = X[ROWS[fit.features.kept]], np.setdiff1d(np.arange(M), ROWS)
     expected = [left_out_error(points[:k], 3.0, penalty, weight, others) for k in (6, 16)]
     assert_allclose(fit.errors_of_sizes(np.array([6, 16]), 3.0), expected, rtol=1e-8)
     assert_allclose(fit.best_C(np.array([0.1, 3.0])).curve[1], expected[-1], rtol=1e-8)
@@ -76,9 +76,9 @@ def test_rows_that_may_become_points_are_not_counted(penalty, weight):
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed"])
 def test_errors_of_every_size_are_those_of_refitting(penalty, weight, kept):
     fit = fit_of(penalty, weight, kept=kept)
-    assert len(fit.points.kept) == 16  # copies are dropped
+    assert len(fit.features.kept) == 16  # copies are dropped
     sizes = np.array([4, 6, 10, 16])
-    expected = [left_out_error(X[ROWS[fit.points.kept[:k]]], 3.0, penalty, weight) for k in sizes]
+    expected = [left_out_error(X[ROWS[fit.features.kept[:k]]], 3.0, penalty, weight) for k in sizes]
     assert_allclose(fit.errors_of_sizes(sizes, 3.0), expected, rtol=1e-8)
     assert_allclose(fit.best_C(np.array([0.1, 3.0])).curve[1], expected[-1], rtol=1e-8)
 
@@ -130,7 +130,7 @@ def test_the_lean_size_is_nearly_as_good_as_the_best():
 
 def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
     class Dropping:  # half of the points after the first sixty depend on others
-        points, features = SimpleNamespace(rows=np.empty((120, 1))), SimpleNamespace(size=0)
+        rows, features = np.empty((120, 1)), SimpleNamespace(size=0)
         indices = None
 
         def extend(self, size):
@@ -157,7 +157,7 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     drawn = fit.evaluation.drawn
     assert fit.evaluation.outside and len(drawn.rows) <= 25
     assert not np.isin(drawn.rows, ROWS).any()
-    points, expected = X[ROWS[fit.points.kept]], []
+    points, expected = X[ROWS[fit.features.kept]], []
     for k in (6, 16):
         alone = [left_out_error(points[:k], 3.0, penalty, weight, [i]) for i in drawn.rows]
         expected.append(drawn.weight @ alone / drawn.weight.sum())

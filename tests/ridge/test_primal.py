@@ -15,7 +15,7 @@ from leansvm.basis.choose import choose
 from leansvm.basis.growing import rotation_in_order
 from leansvm.kernels import Kernel
 from leansvm.ridge import criteria
-from leansvm.ridge.factor import decompose, factor_prefixes, theta_at
+from leansvm.ridge.factor import models_of_C, models_of_sizes, theta_at
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sparse import SparseProblem
 from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
@@ -136,11 +136,11 @@ def test_sums_of_batches_add_up_whatever_the_shift():
 def test_solution_objective_gcv_and_leave_one_out(penalty):
     basis = whitened(penalty=penalty)
     blocks, equations = equations_of(basis, penalty, tile_rows=10)
-    points, spectrum = basis.points, decompose(equations)
-    candidates = np.array([1e-3, 1.0, 1e4])
-    curve = spectrum.gcv(candidates)
+    points, candidates = basis.points, np.array([1e-3, 1.0, 1e4])
+    models = models_of_C(equations, candidates)
+    curve = models.gcv(equations)
     shift = np.linspace(-0.5, 0.5, basis.width + 2) * (penalty == 0)  # any will do
-    given = (blocks, basis, shift, equations, spectrum.models(candidates))
+    given = (blocks, basis, shift, equations, models)
     every = criteria.left_out_errors(*given, keep=True)
     outside = criteria.left_out_errors(*given, basis_rows=ROWS)
     few = criteria.left_out_errors(*given, basis_rows=np.arange(N // 2 + 1))
@@ -151,7 +151,7 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
         H, inverse, ridge = smoother(points, C, penalty)
         solution = inverse @ Y
         theta = theta_at(equations, C)
-        assert_allclose(spectrum.theta(C), theta, rtol=1e-6, atol=1e-8)
+        assert_allclose(models.theta(k), theta, rtol=1e-6, atol=1e-8)
         assert_allclose(basis.coefficients(theta), solution[: len(points)], rtol=1e-6, atol=1e-7)
         b = solution[-1] if penalty < np.inf else np.zeros(2)
         found = equations.describe(theta, C)
@@ -180,7 +180,7 @@ def test_gcv_without_room_is_infinite_and_silent():
     basis = whitened(penalty=0.0)
     _, equations = equations_of(basis, 0.0, weight=np.full(N, 0.05))
     with np.errstate(divide="raise", invalid="raise", over="raise"):
-        curve = decompose(equations).gcv(np.array([1e-6, 1e7]))
+        curve = models_of_C(equations, np.array([1e-6, 1e7])).gcv(equations)
     assert np.isfinite(curve[0])
     assert curve[1] == np.inf
 
@@ -189,14 +189,15 @@ def test_gcv_without_room_is_infinite_and_silent():
 def test_every_prefix(penalty):
     basis, C = whitened(penalty=penalty), 3.0
     blocks, equations = equations_of(basis, penalty, tile_rows=10)
-    factor = factor_prefixes(equations, C, rotation_in_order(basis, X[ROWS])[0])
-    models, shift = factor.models(factor.sizes), np.zeros(basis.width + 2)
+    rotation, shift = rotation_in_order(basis, X[ROWS])[0], np.zeros(basis.width + 2)
+    models = models_of_sizes(equations, C, rotation=rotation)
     loo, gcv = (
         criteria.left_out_errors(blocks, basis, shift, equations, models),
         models.gcv(equations),
     )
-    decisions = factor.decisions(basis.transform(X))
+    decisions = models.decisions(basis.transform(X), equations)
     assert decisions.shape == (N, len(ROWS), 2)
+    objectives = 0.5 * C * (equations.yy.sum() - np.sum(models.z**2, axis=1) @ models.weights)
     for k in range(1, len(ROWS) + 1):
         H, inverse, ridge = smoother(X[ROWS[:k]], C, penalty)
         solution, n = inverse @ Y, WEIGHT.sum()
@@ -204,7 +205,7 @@ def test_every_prefix(penalty):
         assert_allclose(decisions[:, k - 1], H @ Y, atol=1e-9)
         rss = np.sum(WEIGHT @ residual**2)
         objective = 0.5 * C * (rss + np.sum(solution * (ridge @ solution)))
-        assert_allclose(factor.objective()[k - 1], objective, rtol=1e-9)
+        assert_allclose(objectives[k - 1], objective, rtol=1e-9)
         assert_allclose(gcv[k - 1], n * rss / (n - np.trace(H)) ** 2, rtol=1e-9)
         left_out = residual / (1 - H.diagonal())[:, None]
         assert_allclose(loo[k - 1], np.sum(WEIGHT @ left_out**2) / n, rtol=1e-9)
@@ -255,8 +256,7 @@ def test_a_matrix_elsewhere_that_is_singular_is_solved_there():
 def test_prefixes_without_degrees_of_freedom_have_no_gcv(penalty):
     weight = np.full(N, 5.0 / N)  # five samples
     _, equations = equations_of(whitened(penalty=penalty), penalty, weight)
-    factor = factor_prefixes(equations, 1e12)
-    scores = factor.models(factor.sizes).gcv(equations)
+    scores = models_of_sizes(equations, 1e12).gcv(equations)
     assert np.isinf(scores[-1]) and np.isfinite(scores[0])
-    whole = decompose(equations).gcv(np.array([1e12]))
+    whole = models_of_C(equations, np.array([1e12])).gcv(equations)
     assert np.isinf(whole[0])

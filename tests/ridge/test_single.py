@@ -29,7 +29,7 @@ def in_single(monkeypatch):
         look.declared = function.declared
         return look
 
-    monkeypatch.setattr(nested, "_WORK_FOR_SINGLE", 0.0)
+    monkeypatch.setattr(nested, "WORK_FOR_SINGLE", 0.0)
     monkeypatch.setattr(nested, "_new_moments", looked_at(nested._new_moments))
     return seen
 
@@ -43,7 +43,7 @@ def test_the_model_is_that_of_double_precision(in_single, monkeypatch, weighted)
     assert any(in_single) and not all(in_single)  # the first size is always in double precision
     lower, upper = fast.predict_interval(X, alpha=0.1).T  # knows the rows of the fit
     assert 0.8 < np.mean((lower <= y + 100.0) & (y + 100.0 <= upper)) < 0.99
-    monkeypatch.setattr(nested, "_WORK_FOR_SINGLE", np.inf)
+    monkeypatch.setattr(nested, "WORK_FOR_SINGLE", np.inf)
     slow = SparseLSSVR(**options).fit(X, y + 100.0, weight)
     assert fast.C_ == slow.C_ and fast.n_support_ == slow.n_support_
     np.testing.assert_allclose(fast.predict(X), slow.predict(X), atol=3e-4)
@@ -53,7 +53,7 @@ def test_a_model_that_would_lose_returns_to_double_precision(in_single, monkeypa
     X, y = table(1e-6)
     options = {"kernel": "rbf", "gamma": 0.02, "random_state": 0}
     monkeypatch.setattr(nested, "MOST_LOST", 1e-6)
-    monkeypatch.setattr(nested, "worth_single", lambda n_rows, size: True)
+    monkeypatch.setattr(nested, "WORK_FOR_SINGLE", 0.0)
     exact, here = nested.NestedFit.extend, []
 
     def extend(self, size):
@@ -76,7 +76,7 @@ def test_many_rows_are_added_up_in_single_precision(in_single, monkeypatch):
     X, y = table(0.3)
     options = {"kernel": "matern32", "gamma": 0.2, "random_state": 0}
     fast = SparseLSSVR(**options).fit(X, y)
-    monkeypatch.setattr(nested, "_WORK_FOR_SINGLE", np.inf)
+    monkeypatch.setattr(nested, "WORK_FOR_SINGLE", np.inf)
     slow = SparseLSSVR(**options).fit(X, y)
     difference = np.abs(fast.predict(X) - slow.predict(X))
     assert difference.max() < 3e-4 and fast.n_support_ == slow.n_support_

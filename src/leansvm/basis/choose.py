@@ -77,12 +77,13 @@ def choose(
         return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
     rng = check_random_state(random_state)
     count = min(n_basis, blocks.n_rows)
-    here = blocks if blocks.place is None or basis.runs_where_rows_are else _on_host(blocks)
-    columns, sample = basis.state_columns(count), None
+    here, columns, sample = blocks, basis.state_columns(count), None
+    if not (blocks.place is None or basis.runs_where_rows_are):
+        here = _in_memory(blocks, np.arange(blocks.n_rows), columns, True)
     if columns and not kernel.precomputed and select_on != "all":
         sample = _sample(here, 8 * columns, count, select_on, budget, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
-    part = here if sample is None else _part(here, sample, columns)
+    part = here if sample is None else _in_memory(here, sample, columns, False)
     if columns and select_on != "auto" and isinstance(part, MemoryBlocks):
         check_budget(  # others keep what does not fit in files, or elsewhere
             32 * columns * part.n_rows // 3,  # a quarter of the budget is for tiles
@@ -145,19 +146,11 @@ def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
     return Basis(indices, rows, report=new.report)
 
 
-def _on_host(blocks: RowBlocks) -> RowBlocks:
-    """Copy all rows to the host, for selectors that know NumPy alone."""
-    everything = np.arange(blocks.n_rows)
-    rows, weighed = to_host(blocks.take(everything)), blocks.targets_of(everything)
-    on_host = MemoryBlocks(rows, *weighed, class_weight=blocks.class_weight)
-    on_host.by_values = blocks.by_values
-    return on_host
-
-
-def _part(blocks: RowBlocks, rows: NDArray[np.intp], columns: int) -> RowBlocks:
-    """Return some of the rows, in memory."""
-    weighed, by_class = blocks.targets_of(rows), blocks.class_weight
-    part = MemoryBlocks(blocks.take(rows), *weighed, class_weight=by_class, columns=columns)
+def _in_memory(blocks: RowBlocks, rows: NDArray[np.intp], columns: int, host: bool) -> RowBlocks:
+    """Return some of the rows in memory; selectors that know NumPy alone get them on the host."""
+    X, weighed, by_class = blocks.take(rows), blocks.targets_of(rows), blocks.class_weight
+    X = to_host(X) if host else X
+    part = MemoryBlocks(X, *weighed, class_weight=by_class, columns=columns)
     part.by_values = blocks.by_values
     return part
 
@@ -262,34 +255,26 @@ def resolve_basis(
         )
     array = np.asarray(basis)
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
-        return _checked_rows(array, n_rows)
-    if array.ndim == 2 and np.issubdtype(array.dtype, np.number):
-        return _checked_points(array, n_features, precomputed)
-    raise ValueError(
-        "basis must be a name, a selector, a 1-D integer array of row numbers or a 2-D array of "
-        f"points, got {basis!r}."
-    )
-
-
-def _checked_rows(rows: Any, n_rows: int) -> Any:
-    if rows.size == 0:
-        raise ValueError("basis: the array of row numbers is empty.")
-    if rows.min() < 0 or rows.max() >= n_rows:
-        raise ValueError(f"basis: row numbers must be between 0 and {n_rows - 1}.")
-    _, first = np.unique(rows, return_index=True)
-    return rows[np.sort(first)].astype(np.intp)
-
-
-def _checked_points(points: Any, n_features: int, precomputed: bool) -> Any:
+        if array.size == 0:
+            raise ValueError("basis: the array of row numbers is empty.")
+        if array.min() < 0 or array.max() >= n_rows:
+            raise ValueError(f"basis: row numbers must be between 0 and {n_rows - 1}.")
+        _, first = np.unique(array, return_index=True)
+        return array[np.sort(first)].astype(np.intp)
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.number):
+        raise ValueError(
+            "basis must be a name, a selector, a 1-D integer array of row numbers or a 2-D array "
+            f"of points, got {basis!r}."
+        )
     if precomputed:
         raise ValueError(
             "basis: points do not work with kernel='precomputed'; pass row numbers instead."
         )
-    if points.shape[1] != n_features:
-        raise ValueError(f"basis: points have {points.shape[1]} features, X has {n_features}.")
-    if points.shape[0] == 0 or not np.isfinite(points).all():
+    if array.shape[1] != n_features:
+        raise ValueError(f"basis: points have {array.shape[1]} features, X has {n_features}.")
+    if array.shape[0] == 0 or not np.isfinite(array).all():
         raise ValueError("basis: points must be a non-empty array of finite numbers.")
-    return points
+    return array
 
 
 def resolve_n_basis(n_basis: Any, n_rows: int) -> int:

@@ -152,7 +152,10 @@ class Exchange:
         to_basis = _block(self._kernel, X_c, self._X, self.rows)
         among = _block(self._kernel, X_c, X_c, rows)
         k_cc = among.diagonal()
-        floor = _rounding(self._kernel, X_c, k_cc)
+        # what k(x, x) + k(z, z) - 2 k(x, z) may be for x = z, from the error of k(x, x)
+        floor = rank_floor(float(k_cc.max()))
+        if not self._kernel.precomputed:
+            floor += 8 * float(np.abs(k_cc - diagonal(self._kernel, X_c)).max())
         # copies of members are not candidates: their distance in feature space is zero
         near = k_cc[:, None] + self.K.diagonal() - 2 * to_basis <= floor
         near |= rows[:, None] == self.rows
@@ -198,14 +201,6 @@ def _block(kernel: Kernel, X: Any, Z: Any, others: Rows) -> Array:
     """Return the kernel between rows X and rows Z with numbers ``others``, in float64."""
     values = kernel.block(X, kernel.points(Z, others), dtype=np.float64)
     return np.require(values, np.float64, "W")
-
-
-def _rounding(kernel: Kernel, X: Any, computed: Array) -> float:
-    """Return what k(x, x) + k(z, z) - 2 k(x, z) may be for x = z, from the error of k(x, x)."""
-    floor = rank_floor(float(computed.max()))
-    if kernel.precomputed:
-        return floor
-    return floor + 8 * float(np.abs(computed - diagonal(kernel, X)).max())
 
 
 def _density_kernel(blocks: RowBlocks, kernel: Kernel) -> Kernel:

@@ -95,8 +95,14 @@ class FeatureMap(ABC):
         kept = block.state.get(ColumnRows)
         found = None if kept is None else kept.Phi
         if found is None:
-            known = self.in_state and block.state.get(FactorRows) is not None
-            found = self._copied(block, out) if known else self.transform(block.X, out)
+            if self.in_state and block.state.get(FactorRows) is not None:
+                P = block.kept(FactorRows).P[:, : self.size]  # what a selector has left
+                found = self._empty(P) if out is None else out
+                found[:, : self.size] = P
+                if self.constant is not None:
+                    found[:, self.size] = self.constant
+            else:
+                found = self.transform(block.X, out)
             if self.keep and out is None:
                 block.keep(ColumnRows(found))
                 if self.frees:
@@ -113,15 +119,6 @@ class FeatureMap(ABC):
             return rows_at(kept.Phi, rows)
         return self.transform(rows_at(block.X, rows))
 
-    def _copied(self, block: Block, out: Any) -> Any:
-        """Copy what a selector has left in the block."""
-        P = block.kept(FactorRows).P[:, : self.size]
-        out = self._empty(P) if out is None else out
-        out[:, : self.size] = P
-        if self.constant is not None:
-            out[:, self.size] = self.constant
-        return out
-
     def _empty(self, X: Any) -> Any:
         n, on_host = X.shape[0], foreign_namespace(X) is None
         dtype = np.float32 if self.single and on_host else None
@@ -137,7 +134,7 @@ class KernelFeatures(FeatureMap):
     kernel: Kernel
     points: Any  # rows of X, or column numbers of a precomputed kernel
     L: Any = None  # on the host; that of a large basis where its points are
-    kept: NDArray[np.intp] | None = None  # positions of the points among those asked for
+    kept: Any = None  # positions of the points among those asked for
     constant: float | None = None
     in_state: bool = False
     keep: bool = False
@@ -151,7 +148,15 @@ class KernelFeatures(FeatureMap):
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return k(X, B), times L^-T where whitened, where the rows are."""
         if foreign_namespace(X) is not None:
-            return self._phi_where_rows_are(X, out)
+            pair = (a if self.single else in_float64(a) for a in (X, self.points))
+            if self.L is not None:  # by products, which every library has, in panels of columns
+                values = on_device.own_block(self.kernel, *pair)
+                return on_device.whitener_of(self, values).apply(values, out)
+            values = self.kernel.block(*pair)
+            if out is None:
+                return values
+            out[...] = namespace(X).astype(values, out.dtype, copy=False)
+            return out
         dtype = np.dtype(np.float32 if self.single else np.float64)
         direct = out is not None and out.dtype == dtype
         values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)
@@ -160,18 +165,6 @@ class KernelFeatures(FeatureMap):
         if direct or out is None:
             return values
         out[...] = values
-        return out
-
-    def _phi_where_rows_are(self, X: Any, out: Any) -> Any:
-        """Whiten by products, which every library has, in panels of columns."""
-        pair = (a if self.single else in_float64(a) for a in (X, self.points))
-        if self.L is not None:
-            values = on_device.own_block(self.kernel, *pair)
-            return on_device.whitener_of(self, values).apply(values, out)
-        values = self.kernel.block(*pair)
-        if out is None:
-            return values
-        out[...] = namespace(X).astype(values, out.dtype, copy=False)
         return out
 
     def coefficients(self, theta: Array) -> Array:
@@ -186,13 +179,6 @@ class KernelFeatures(FeatureMap):
         return np.asarray(
             solve_triangular(self.L, theta, lower=True, trans="T", check_finite=False)
         )
-
-    def fits_float32(self) -> bool:
-        """Whether gamma, products and values of rows like the points are far from overflow."""
-        values = self.points.data if sparse.issparse(self.points) else self.points
-        largest = float(np.abs(np.asarray(to_host(values))).max(initial=0.0))
-        gamma = float(np.max(self.kernel.gamma))
-        return max(largest, gamma, self.largest_value) < _SAFE_IN_FLOAT32
 
     @cached_property
     def largest_value(self) -> float:
@@ -312,7 +298,11 @@ def _at_rows(
     eps = 4 * float(np.finfo(np.float32).eps)
     lost = eps * float(np.linalg.norm(coef / spread)) * features.largest_value
     fits = float(np.abs(coef).max(initial=0.0)) < 1e30  # and so do sums of products
-    fits = fits and features.fits_float32()
+    # gamma, products and values of rows like the points must be far from overflow
+    values = features.points.data if sparse.issparse(features.points) else features.points
+    largest = float(np.abs(np.asarray(to_host(values))).max(initial=0.0))
+    largest = max(largest, float(np.max(features.kernel.gamma)), features.largest_value)
+    fits = fits and largest < _SAFE_IN_FLOAT32
     return replace(features, single=fits and lost <= _FLOAT32_LOSS)
 
 

@@ -8,8 +8,7 @@ solution of the smaller basis, with zeros appended, is one point of the larger p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
 from leansvm._phases import out_of_time
 from leansvm.basis.features import ColumnRows, KernelFeatures
 from leansvm.basis.on_device import CLEAR, factor_by_pivots
-from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.rows import Block, declare
 
@@ -28,6 +26,7 @@ Array = NDArray[np.float64]
 _PANEL = 512  # columns at a time
 FIRST_SIZE = 50  # of a basis that is chosen anew at each size
 GAIN = 0.01  # share of the error that twice the size has to save
+NO_FACTOR = np.zeros((0, 0), order="F")  # L of no points
 _SMALLEST_STEP = 64  # points of the first basis, at least
 
 
@@ -58,62 +57,50 @@ def prefixes(features: KernelFeatures) -> Iterator[KernelFeatures]:
     yield features
 
 
-@dataclass(frozen=True)
-class NestedPoints:
-    """Points in the order of choice, and the factor of the first of them."""
+def extended(
+    features: KernelFeatures, rows: Any, points: Any, first: int, size: int
+) -> KernelFeatures:
+    """Return the map that also has points ``first`` to ``size``, unless they depend on others.
 
-    kernel: Kernel
-    rows: Any  # all points there may be, as rows and as `Kernel.block` takes them
-    points: Any
-    whitened: bool = True
-    constant: float | None = None  # of the bias's column
-    taken: int = 0  # points that were looked at
-    kept: NDArray[np.intp] = field(default_factory=partial(np.arange, 0))
-    L: Array = field(default_factory=partial(np.zeros, (0, 0), order="F"))
+    ``rows`` are all points there may be, in the order of choice, and ``points`` the same as
+    `Kernel.block` takes them. The first map has none of them, and L is `NO_FACTOR` or None.
+    """
+    new, kernel = np.arange(first, size), features.kernel
+    if features.L is None:
+        kept = np.arange(size)
+        return replace(features, points=rows_at(points, kept), kept=kept)
+    own, values = in_float64(rows_at(rows, new)), []
+    for others in (in_float64(rows_at(points, new)), in_float64(features.points)):
+        K = to_host(kernel.block(own, others, dtype=np.float64))
+        values.append(np.array(K, np.float64))
+    K, below = values
+    if kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
+        np.fill_diagonal(K, 1.0)
+    # well above rounding, which must not decide how many points there are
+    floor = 1e3 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+    if features.size:
+        below = solve_triangular(features.L, below.T, lower=True).T
+        K -= below @ below.T
+    try:  # in the given order, unless a pivot is not clear of the floor
+        corner, chosen = cholesky(K, lower=True, check_finite=False), np.arange(len(K))
+        clear = corner.diagonal().min(initial=np.inf) ** 2 > CLEAR * floor
+    except np.linalg.LinAlgError:
+        clear = False
+    if not clear:
+        corner, chosen = factor_by_pivots(K, floor)
+    k, rank = features.size, len(chosen)
+    L = np.zeros((k + rank, k + rank), order="F")
+    L[:k, :k], L[k:, :k], L[k:, k:] = features.L, below[chosen], corner
+    kept = np.append(features.kept, new[chosen])
+    return replace(features, points=rows_at(points, kept), L=L, kept=kept)
 
-    def extended(self, size: int) -> NestedPoints:
-        """Return the first ``size`` points; those that depend on others are not kept."""
-        if not self.whitened:
-            return replace(self, taken=size, kept=np.arange(size))
-        new = np.arange(self.taken, size)
-        K = self._kernel_of(new, new)
-        if self.kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
-            np.fill_diagonal(K, 1.0)
-        # well above rounding, which must not decide how many points there are
-        floor = 1e3 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
-        below = np.empty((len(new), 0))
-        if len(self.kept):
-            below = solve_triangular(self.L, self._kernel_of(new, self.kept).T, lower=True).T
-            K -= below @ below.T
-        try:  # in the given order, unless a pivot is not clear of the floor
-            corner, chosen = cholesky(K, lower=True, check_finite=False), np.arange(len(K))
-            clear = corner.diagonal().min(initial=np.inf) ** 2 > CLEAR * floor
-        except np.linalg.LinAlgError:
-            clear = False
-        if not clear:
-            corner, chosen = factor_by_pivots(K, floor)
-        k, rank = len(self.kept), len(chosen)
-        L = np.zeros((k + rank, k + rank), order="F")
-        L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
-        return replace(self, taken=size, kept=np.concatenate([self.kept, new[chosen]]), L=L)
 
-    def features(self, keep: bool = False, single: bool = False) -> KernelFeatures:
-        """Return the map to the columns of all points that are kept."""
-        L, points = self.L if self.whitened else None, rows_at(self.points, self.kept)
-        return KernelFeatures(
-            self.kernel, points, L, self.kept, self.constant, keep=keep, single=single
-        )
-
-    def sizes(self) -> Iterator[KernelFeatures]:
-        """Yield the maps to sizes that double, up to all points that do not depend on others."""
-        growing = self
-        for size in sizes_up_to(self.rows.shape[0]):
-            growing = growing.extended(size)
-            yield growing.features()
-
-    def _kernel_of(self, a: NDArray[np.intp], b: NDArray[np.intp]) -> Array:
-        rows, points = in_float64(rows_at(self.rows, a)), in_float64(rows_at(self.points, b))
-        return np.array(to_host(self.kernel.block(rows, points, dtype=np.float64)), np.float64)
+def doubled(features: KernelFeatures, rows: Any, points: Any) -> Iterator[KernelFeatures]:
+    """Yield the maps to sizes that double, up to all points that do not depend on others."""
+    taken = 0
+    for size in sizes_up_to(rows.shape[0]):
+        features, taken = extended(features, rows, points, taken, size), size
+        yield features
 
 
 def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArray[np.intp]]:
@@ -139,22 +126,9 @@ def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArr
     return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
 
 
-def new_rows_of_factor(first: int, after: KernelFeatures) -> Any:
-    """Return the rows of L from number ``first`` on, in the precision of the columns."""
-    if after.L is None or not isinstance(after.L, np.ndarray):
-        return None
-    return np.asfortranarray(after.L[first:], np.float32 if after.single else np.float64)
-
-
 @declare("X", keeps=ColumnRows)
-def resize_columns(
-    block: Block, before: KernelFeatures, after: KernelFeatures, L: Any = None
-) -> None:
-    """Turn the columns that a block keeps, if any, into those of another size of the same basis.
-
-    ``L`` is what `new_rows_of_factor` returned for the points after those of ``before``, once for
-    all blocks.
-    """
+def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
+    """Turn the columns that a block keeps, if any, into those of another size of the same basis."""
     kept = block.state.pop(ColumnRows, None)
     if not after.keep:
         return
@@ -174,12 +148,10 @@ def resize_columns(
             block.X, rows_at(after.points, np.arange(same, after.size)), out=new, dtype=Phi.dtype
         )
         if after.L is not None:
-            if L is None or same != before.size:  # the block had kept none
-                L = new_rows_of_factor(same, after)
-            for start in range(0, len(L), _PANEL):
-                rows = slice(start, start + _PANEL)
-                new[:, rows] -= Phi[:, :same] @ L[rows, :same].T
-            right_solve_in_place(new, L[:, same:])
+            for start in range(0, new.shape[1], _PANEL):
+                L = np.asarray(after.L[same + start : same + start + _PANEL, :same], Phi.dtype)
+                new[:, start : start + _PANEL] -= Phi[:, :same] @ L.T
+            right_solve_in_place(new, after.L[same:, same:])
     block.keep(ColumnRows(Phi))
 
 

@@ -215,26 +215,23 @@ class RandomBasis(BasisSelector):
 def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> NDArray[np.intp]:
     """Reorder a growing sample so that all classes are in proportion at every prefix."""
     classes, weights, sizes = _classes(blocks)
-    turns = _turns(weights, sizes, count)
+    # class c has its j-th turn at time (j - 1/2) / share (Sainte-Lague)
+    per_class = np.minimum(sizes, count)
+    c = np.repeat(np.arange(len(sizes)), per_class)
+    j = np.concatenate([np.arange(n) for n in per_class])
+    turns = c[np.argsort((j + 0.5) / weights[c], kind="stable")][:count]
     quota = np.bincount(turns, minlength=len(classes))
     labels = np.empty(0, np.intp)
     while (np.bincount(labels, minlength=len(classes)) < quota).any():
         if len(sample.first(len(labels) + 1)) == len(labels):
             break  # all rows are drawn
         new = sample.rows[len(labels) :]
-        labels = np.concatenate([labels, _labels_of(blocks, new, classes)])
+        mine, values = blocks.collect(_labels_in_block, new, classes)
+        labels = np.concatenate([labels, values[np.argsort(mine)]])
     result = np.empty(len(turns), np.intp)
-    for c in range(len(classes)):
-        result[turns == c] = sample.rows[labels == c][: quota[c]]
+    for k in range(len(classes)):
+        result[turns == k] = sample.rows[labels == k][: quota[k]]
     return result
-
-
-def _turns(weights: NDArray[np.float64], sizes: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    """Return whose turn it is: class c has its j-th at time (j - 1/2) / share (Sainte-Lague)."""
-    per_class = np.minimum(sizes, count)
-    c = np.repeat(np.arange(len(sizes)), per_class)
-    j = np.concatenate([np.arange(n) for n in per_class])
-    return c[np.argsort((j + 0.5) / weights[c], kind="stable")][:count]
 
 
 def _classes(
@@ -274,15 +271,6 @@ def _classes_in_block(
 def _targets(block: Block) -> NDArray[np.float64]:
     y = np.asarray(to_host(block.y), dtype=np.float64)
     return y.reshape(len(y), -1)
-
-
-def _labels_of(
-    blocks: RowBlocks, rows: NDArray[np.intp], classes: NDArray[np.float64]
-) -> NDArray[np.intp]:
-    mine, values = blocks.collect(_labels_in_block, rows, classes)
-    labels = np.empty(len(rows), np.intp)
-    labels[mine] = values
-    return labels
 
 
 @declare("y")

@@ -55,27 +55,6 @@ def absolute(rows: Any, Zt: Any, weights: Any, out: Any) -> None:
 
 
 @compiled(**_OPTIONS)
-def absolute_moments(V: Any, rows: Any, Zt: Any, out: Any) -> None:
-    """Add sum_ij V_ij |x_if - z_fj| to out_f, two features at a time."""
-    n_features, twos = rows.shape[1], rows.shape[1] - rows.shape[1] % 2
-    for i in range(rows.shape[0]):
-        v = V[i]
-        for f in range(0, twos, 2):
-            x0, x1, z0, z1 = rows[i, f], rows[i, f + 1], Zt[f], Zt[f + 1]
-            sum0 = sum1 = v[0] - v[0]  # 0 of the type of V
-            for j in range(v.shape[0]):
-                sum0 += v[j] * abs(x0 - z0[j])
-                sum1 += v[j] * abs(x1 - z1[j])
-            out[f] += sum0
-            out[f + 1] += sum1
-        for f in range(twos, n_features):
-            x0, z0, sum0 = rows[i, f], Zt[f], v[0] - v[0]
-            for j in range(v.shape[0]):
-                sum0 += v[j] * abs(x0 - z0[j])
-            out[f] += sum0
-
-
-@compiled(**_OPTIONS)
 def chi2(rows: Any, Zt: Any, tiny: Any, out: Any) -> None:
     """Set out_ij = -sum_f (x_if - z_fj)^2 / (x_if + z_fj); no sum is taken as less than tiny."""
     for a in range(0, Zt.shape[1], _POINTS):

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from leansvm import linalg
 from leansvm._array_api import device_of, foreign_namespace, namespace
@@ -23,7 +22,6 @@ Gamma = float | Array
 RowForm = Callable[[Array], Array]
 Sum = Literal["squared", "absolute", "chi2", "dot", "unit-dot"]
 Outer = Literal["identity", "exp", "root", "power", "tanh", "simplex"]
-_MODERATE = 1e-30, 1e30  # gammas that float32 holds well
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,71 +193,6 @@ class DistanceKernel(KernelFunction):
         return value, -value
 
 
-class ByFeature(DistanceKernel):
-    """e^-D, where a compiled loop over features gives D; subclasses say what a feature adds to it.
-
-    Gradients are k times one slope for each feature; where k has a kink, the slope is that of the
-    middle, 0.
-    """
-
-    of_differences: ClassVar[bool] = False  # D is one of x - z: rows may be moved to the origin
-
-    def prepared(self, X: Any, dtype: Any) -> Any:
-        """Return rows, or points, as the loop over features takes them."""
-        raise NotImplementedError
-
-    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
-        """Write -D of prepared rows and points; dense points have one row for each feature."""
-        raise NotImplementedError
-
-    def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
-        """Set out_if = sum_j V_ij s(x_if, z_fj), gamma_f s the slope of D by x_f."""
-        raise NotImplementedError
-
-    def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write e^-D tile by tile, in float32 where all arrays are and gamma is moderate."""
-        is_sparse, low, high = sparse.issparse(X), *_MODERATE
-        if is_sparse != sparse.issparse(Z):
-            Z = sparse.csr_matrix(Z) if is_sparse else Z.toarray()
-        if self.of_differences and out.dtype == np.float32 != X.dtype and not is_sparse:
-            centre = Z.mean(axis=0, dtype=np.float64)  # before rows are rounded
-            X, Z = (X - centre).astype(np.float32), (Z - centre).astype(np.float32)
-        single = X.dtype == Z.dtype == out.dtype == np.float32 and not is_sparse
-        if single:
-            gamma = np.asarray(self.gamma)
-            single = bool(np.all((gamma == 0) | ((gamma >= low) & (gamma <= high))))
-        dtype = np.float32 if single else np.float64
-        points, least = self.prepared(Z, dtype), _LEAST_EXPONENT[dtype]
-        points = points if sparse.issparse(points) else np.ascontiguousarray(points.T)
-
-        def fill(start: int, stop: int) -> None:
-            rows = out[start:stop]
-            fits = rows.dtype == dtype and rows.flags.c_contiguous
-            values = rows if fits else np.empty(rows.shape, dtype)
-            with np.errstate(over="ignore"):
-                self.minus_distances(self.prepared(X[start:stop], dtype), points, values)
-            np.clip(values, least, 0.0, out=values)
-            np.exp(values, out=values)
-            if not fits:
-                rows[...] = values
-
-        fill_tiles(fill, out.shape[0], max(out.shape[1], X.shape[1]))
-
-    def curvature(self, sums: Array) -> Array:
-        return np.exp(-sums)
-
-    def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
-        """Return -gamma_f sum_j c_j k_j s(x_f, z_jf) of every row and feature."""
-        values, parts = np.empty((len(X), len(Z))), []
-        self.block(X, Z, values)
-        X, Zt = np.ascontiguousarray(X), np.ascontiguousarray(Z.T)
-        for c in coef.T:
-            sums = np.empty(X.shape)
-            self.slope_sums(values * c, X, Zt, sums)
-            parts.append(-np.asarray(self.gamma) * sums)
-        return np.stack(parts, axis=2)
-
-
 def fill_tiles(fill: Callable[[int, int], None], n_rows: int, n_columns: int) -> None:
     """Call ``fill(start, stop)`` for tiles of rows that stay in cache; a small block is one."""
     if n_rows * n_columns <= linalg.TILE_ELEMENTS:
@@ -272,9 +205,6 @@ def smallest_exponent(values: Any) -> float:
     """Return the exponent below which exp gives no normal number, and is slow."""
     xp = np if isinstance(values, np.ndarray) else namespace(values)
     return float(np.log(float(xp.finfo(values.dtype).smallest_normal))) + 1
-
-
-_LEAST_EXPONENT = {kind: smallest_exponent(np.empty(0, kind)) for kind in (np.float32, np.float64)}
 
 
 def capped(xp: Any, X: Any, gamma: Gamma) -> Any:

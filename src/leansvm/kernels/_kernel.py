@@ -23,14 +23,12 @@ from leansvm.kernels._function import (
     RowForm,
     float_type,
 )
-from leansvm.kernels.chi2 import Chi2
-from leansvm.kernels.cosine import Cosine
-from leansvm.kernels.dot import Linear, Poly, Sigmoid
+from leansvm.kernels._radial import Gaussian
+from leansvm.kernels.by_feature import Chi2, Laplacian
+from leansvm.kernels.dot import Cosine, Linear, Poly, Sigmoid
 from leansvm.kernels.given import Precomputed, UserFunction
-from leansvm.kernels.laplacian import Laplacian
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
-from leansvm.kernels.rbf import Gaussian
 from leansvm.linalg import dense_rows64, tile_rows
 
 _CLASSES: tuple[type[KernelFunction], ...] = (

@@ -1,4 +1,4 @@
-"""The base of kernels of D = sum_f gamma_f (x_f - z_f)^2, the Gaussian and the Matérn kernels.
+"""Kernels of D = sum_f gamma_f (x_f - z_f)^2: their base, and the Gaussian kernel e^-D.
 
 A block is one augmented GEMM that gives a multiple of D (`leansvm.linalg.distance_product`) and
 one pass over it in place, tile by tile in cache. The product loses about eps times the largest
@@ -20,9 +20,17 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from leansvm import linalg
-from leansvm._accelerated import product_eps, put
+from leansvm._accelerated import apply_in_place, product_eps, put
 from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host, zeros
-from leansvm.kernels._function import Array, DistanceKernel, Gamma, RowForm, capped, fill_tiles
+from leansvm.kernels._function import (
+    Array,
+    DistanceKernel,
+    Gamma,
+    RowForm,
+    capped,
+    fill_tiles,
+    smallest_exponent,
+)
 from leansvm.linalg import dense_rows64, distance_product, used_features
 
 
@@ -212,6 +220,26 @@ class Radial(DistanceKernel):
             V = slope * c
             parts.append(2.0 * self.gamma * (X * V.sum(axis=1)[:, None] - V @ Z))
         return np.stack(parts, axis=2)
+
+
+class Gaussian(Radial):
+    """e^-D."""
+
+    name = "rbf"
+    multiple = -1.0
+    fused_root = 0
+
+    def in_place(self, values: Any, reach: float = 0.0) -> Any:
+        """Turn -D into e^-D; where D may be so large that exp is slow, it is cut off."""
+        if reach > 80.0 and reach > -(floor := smallest_exponent(values)):
+            values = apply_in_place("clip", values, floor, 0.0)
+        return apply_in_place("exp", values)
+
+    def from_row(self, minus: Array) -> Array:
+        return np.exp(minus, out=minus)
+
+    def curvature(self, sums: Array) -> Array:
+        return np.exp(-sums)
 
 
 class RadialRow:

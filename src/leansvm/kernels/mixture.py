@@ -23,10 +23,10 @@ from leansvm.kernels._columns import (
     inside_bounds,
 )
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
+from leansvm.kernels._radial import Gaussian
+from leansvm.kernels.by_feature import Laplacian
 from leansvm.kernels.dot import Linear
-from leansvm.kernels.laplacian import Laplacian
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
-from leansvm.kernels.rbf import Gaussian
 from leansvm.linalg import dense_rows64, scaled_rows, tile_rows
 
 PARTS: dict[str, type[KernelFunction]] = {

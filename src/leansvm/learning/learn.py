@@ -38,7 +38,6 @@ from leansvm.learning.search import (
     ScaleProgress,
     Scales,
     ScaleSearch,
-    Stage,
 )
 from leansvm.learning.sparse_text import WIDE, is_text, text_kernel
 from leansvm.rows import RowBlocks, class_numbers
@@ -117,20 +116,14 @@ def learn_kernel(
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
-        last = _last_stage(fast, blocks.n_features)
-        sample = draw_sample(
-            blocks,
-            last.rows,
-            rng,
-            free_bias=bias_penalty == 0,
-            budget=budget // 2,
-            mixture=several,
-            groups=groups,
-            numeric=numeric,
-        )
+        last = ON_FAST_DEVICES if fast else SECOND  # on more rows where there are many features
+        wanted = min(_ROWS_PER_FEATURE * blocks.n_features, _LARGEST_SAMPLE)
+        last = last._replace(rows=max(last.rows, wanted))
+        usual: Any = {"free_bias": bias_penalty == 0, "budget": budget // 2, "mixture": several}
+        sample = draw_sample(blocks, last.rows, rng, **usual, groups=groups, numeric=numeric)
     single = len(sample.X) > ROWS_IN_DOUBLE and not fast
-    usual = sample, bias_penalty, budget // 2, progress, last, single
-    search = ScaleSearch(*usual, blas_threads(), most_points, blocks.place)
+    given = sample, bias_penalty, budget // 2, progress, last, single
+    search = ScaleSearch(*given, blas_threads(), most_points, blocks.place)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": None}
     report["seconds"] = phases.seconds
     if sample.n_plain == 0:
@@ -170,13 +163,6 @@ def learn_kernel(
         with phases("drop"):
             scales = scales if progress.stopped else _drop_idle(search, scales)
     return _learned(scales, search, report)
-
-
-def _last_stage(fast: bool, n_features: int) -> Stage:
-    """Return the search that decides: on more rows where there are many features."""
-    stage = ON_FAST_DEVICES if fast else SECOND
-    wanted = min(_ROWS_PER_FEATURE * n_features, _LARGEST_SAMPLE)
-    return stage._replace(rows=max(stage.rows, wanted))
 
 
 def _is_line(search: ScaleSearch, kernels: Sequence[str]) -> bool:
@@ -234,23 +220,30 @@ def _guard(
     names = ("linear",) * by_line + ("one", "shrunk", "learned")
     fold = np.arange(min(n, FOLD.rows * _GUARD_FOLDS // (_GUARD_FOLDS - 1))) % _GUARD_FOLDS
     errors, wrong = np.empty((2, len(names), len(fold)))  # of every row, for each candidate
-    ends = sample.Y.max(axis=0), sample.Y.min(axis=0)  # +-1, in units of the sample
+    high, low = sample.Y.max(axis=0), sample.Y.min(axis=0)  # +-1, in units of the sample
+    spread = np.maximum(high - low, np.finfo(np.float64).tiny)
     for k in range(_GUARD_FOLDS):
-        inner, held_out = search.on(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
+        inside, held_out = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        X, Y, weight = sample.X[held_out], sample.Y[held_out], sample.weight[held_out]
+        inner = replace(
+            search,
+            sample=replace(
+                sample, X=sample.X[inside], Y=sample.Y[inside], weight=sample.weight[inside]
+            ),
+        )
         one = inner.minimise(inner.start(kernels), FOLD, tied=True)
         learned = inner.minimise(one, FOLD)
         shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
         tried = [one, shrunk, learned]
         if by_line:
             tried.insert(0, inner.minimise(inner.start(("linear",)), FOLD, tied=True))
-        others = search.on(held_out).sample
-        true = class_numbers(_signed(others.Y, *ends))
+        true = class_numbers((2.0 * Y - high - low) / spread)
         for row, missed, scales in zip(errors, wrong, tried, strict=True):
             model = inner.objective(scales.kernels, HELD_OUT)
             gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
-            found = model.predictions(others.X, gamma, lam, scales.omega)
-            row[held_out] = others.weight * np.square(others.Y - found).mean(axis=1)
-            missed[held_out] = others.weight * (class_numbers(_signed(found, *ends)) != true)
+            found = model.predictions(X, gamma, lam, scales.omega)
+            row[held_out] = weight * np.square(Y - found).mean(axis=1)
+            missed[held_out] = weight * (class_numbers((2.0 * found - high - low) / spread) != true)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
     if by_line:
@@ -259,12 +252,6 @@ def _guard(
         close[0] |= classes and fewer.mean() > _CLOSE * fewer.std() / np.sqrt(len(fold))
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
-
-
-def _signed(values: Array, largest: Array, least: Array) -> Array:
-    """Return targets or predictions as numbers whose ends are +-1."""
-    spread = np.maximum(largest - least, np.finfo(np.float64).tiny)
-    return np.asarray((2.0 * values - largest - least) / spread)
 
 
 def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:

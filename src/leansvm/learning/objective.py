@@ -10,16 +10,17 @@ and its derivatives by log gamma, the weights of the parts and log lam are close
 formed: with k(Z, Z) = L L', Phi = K L^-T and Phi'Phi + lam I = R R', the matrix N = L R is a
 Cholesky factor of M that stays accurate, and P = K N^-T has rows whose squared norms are the
 leverages. One evaluation takes 4 m r^2 + 2 m r d multiplications, in tiles of rows by all threads;
-few rows are one tile in this thread, rows on a device are one tile there. Rows may be in single
+few rows are one tile in this thread, rows on a device are one tile there. Tiles and points go on in
+steps (generators): after each, the sums over all rows say how to go on. Rows may be in single
 precision: matrices of points, their factors and all sums over tiles stay in double precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
 from functools import partial
 from itertools import repeat
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,10 @@ _LEAST_REST = 1e-8, 1e-4
 _TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
 _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
 _TRIANGLE_PANEL = 64  # columns of a product with a triangle
+
+
+# what rows or points do, up to a sum over all rows; each is sent what follows from the sum
+Steps = Generator[Any, Any, None]
 
 
 class Gradient(NamedTuple):
@@ -84,27 +89,12 @@ def times_triangle(A: Any, T: Any, upper: bool = False) -> Any:
     return out
 
 
-@dataclass
-class _Tile:
-    """Some rows: what is given, and what one step leaves for the next."""
-
-    X: Any
-    Y: Any  # centred and weighted
-    root: Any  # roots of the weights
-    P: Any = None  # K, then Phi, then K N^-T
-    terms: Any = None  # the parts of K
-    E: Any = None  # residuals
-    a: Any = None  # derivatives of S by the residuals
-    c: Any = None  # derivatives of S by the leverages
-
-
 class _Solved(NamedTuple):
-    """The model for some numbers of the kernel; every tile then holds its rows of Phi."""
+    """The model for some numbers of the kernel, and how far rows and points have come."""
 
-    points: ScaledMixture  # the kernel between rows of Z's type and the points
-    rows: ScaledMixture  # the same for rows in the type of the tiles
-    W: Any  # k(Z, Z)
-    terms: Any  # its parts
+    points: Steps
+    rows: list[Steps]  # of every tile
+    mixture: ScaledMixture  # the kernel between rows of Z's type and the points
     inv_L: Any
     means: Any  # of the columns of K
     inv_R: Any
@@ -149,7 +139,9 @@ class LooObjective:
         self.dtype, self.Z, self.r = X.dtype, Z, Z.shape[0]
         self.single = bool(X.dtype != self.xp.float64)
         self.of_points = partial(ScaledMixture, kernels, Z, self.xp)
-        self.of_rows = partial(ScaledMixture, kernels, self._cast(Z), self.xp)
+        self.of_rows = partial(
+            ScaledMixture, kernels, self.xp.astype(Z, X.dtype, copy=False), self.xp
+        )
         self.free = bias_penalty == 0  # columns are centred
         self.width = self.r + (0 < bias_penalty < np.inf)  # a column for a penalised bias
         self.bias_column = 0.0 if self.free else bias_penalty**-0.5
@@ -162,17 +154,13 @@ class LooObjective:
         count = -(-m * self.r // _TILE_VALUES)
         one = 2 * m * self.r <= _TILE_VALUES or not on_host
         self.step = -(-m // (1 if one else count + count % 2))
-        self.tiles = []
+        self.tiles: list[Any] = []  # rows; targets, centred and weighted; roots of the weights
         starts = range(0, m, self.step)
         for rows in map(slice, starts, (*starts[1:], m)):
             given = root[rows] * (Y[rows] - self.mean_Y), root[rows]
             there = given if on_host else map(like_rows, given, repeat(X))
-            self.tiles.append(_Tile(X[rows, :], *there))
+            self.tiles.append((X[rows, :], *there))
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
-
-    def _cast(self, A: Any) -> Any:
-        """Return numbers in the type of the rows."""
-        return self.xp.astype(A, self.dtype, copy=False)
 
     def __call__(self, gamma: Array, lam: float, omega: Array | None = None) -> Gradient:
         """Return value and gradient, given the scales of every part (n_parts, d) and lam = 1 / C.
@@ -180,32 +168,24 @@ class LooObjective:
         Raises LinAlgError when a matrix is not positive definite to rounding, or a result is not
         finite.
         """
-        found = self._solve(gamma, lam, omega)
-        inv_R, YP, W = found.inv_R, found.YP, found.W
+        found, xp = self._solve(gamma, lam, omega), self.xp
+        inv_R, YP = found.inv_R, found.YP
+        solved = xp.astype(inv_R.T, self.dtype, copy=False), xp.astype(YP.T, self.dtype, copy=False)
         # the inverse of N = L R is found while rows are worked on
-        (S, Pa, PcP, weighted, root_a), inv_N = self._sum(
-            partial(self._leave_out, self._cast(inv_R.T), self._cast(YP.T)),
-            partial(times_triangle, inv_R, found.inv_L),
-        )
+        (S, Pa, PcP, weighted, root_a), inv_N = self._sum(found.rows, solved, found.points, inv_R)
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
         A, U, right = YP @ inv_N, Pa.T @ inv_N, times_triangle(PcP, inv_N)
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
         factors = [-A, -U]
         if self.free:
             factors.append((root_a @ A - 2.0 * weighted @ inv_N) / self.total)
-        inner = self._cast(2.0 * right - Pa @ A), self._cast(2.0 * inv_N)
-        outer = self._cast(self.xp.concat(factors))
-
-        def through_points() -> tuple[float, Array, Array]:
-            # dS / dk(Z, Z) = lam (U A' - T)
-            G = lam * (U.T @ A - times_triangle(right.T, inv_N))
-            by_W = G[: self.r, : self.r]
-            log_lam = self.xp.sum(by_W * W) + self.xp.sum(self.xp.linalg.diagonal(G)[self.r :])
-            return float(log_lam), *found.points.derivatives(by_W, self.Z, found.terms)
-
-        through_rows = partial(self._through_rows, found.rows, *inner, outer)
-        (by_rows, omega_rows), others = self._sum(through_rows, through_points)
-        by_lam, by_points, omega_points = others
+        given = [
+            xp.astype(2.0 * right - Pa @ A, self.dtype, copy=False),
+            xp.astype(2.0 * inv_N, self.dtype, copy=False),
+            xp.astype(xp.concat(factors), self.dtype, copy=False),
+        ]
+        sums, others = self._sum(found.rows, given, found.points, (A, U, right))
+        (by_rows, omega_rows), (by_lam, by_points, omega_points) = sums, others
         by_gamma, by_omega = (by_points + by_rows) * gamma, omega_points + omega_rows
         value = float(S[0, 0])
         if not np.isfinite([*by_gamma.flat, *by_omega, value, by_lam]).all():
@@ -223,24 +203,26 @@ class LooObjective:
         for start in range(0, len(result), self.step):
             stop = min(start + self.step, len(result))
             rows = X[start:stop, :] if self.xp is np else moved(X[start:stop, :], self.Z)
-            values = found.points.block(rows)[0] @ coef[: self.r, :] + bias
+            values = found.mixture.block(rows)[0] @ coef[: self.r, :] + bias
             result[start:stop] = values if self.xp is np else to_host(values)
         return result + self.mean_Y
 
     def _sum(
-        self, step: Callable[[_Tile], tuple[Any, ...]], beside: Callable[[], Any] = tuple
+        self, rows: list[Steps], message: Any, points: Steps | None = None, other: Any = None
     ) -> tuple[list[Any], Any]:
-        """Add up the arrays that ``step`` returns, in the order of the tiles, in double precision.
+        """Let rows go on with a message; add up what they yield.
 
-        ``beside`` is called meanwhile, and its result returned, too.
+        Arrays are added in the order of the tiles, in double precision. Points go on meanwhile,
+        with a message of their own; what they yield is returned, too.
         """
         results: Iterator[tuple[Any, ...]]
+        step, found = methodcaller("send", message), None
         if self.pool is None:
-            other = beside()
-            results = map(step, self.tiles)
+            found = None if points is None else points.send(other)
+            results = map(step, rows)
         else:
-            waiting = self.pool.submit(beside)
-            results = self.pool.map(step, self.tiles)
+            waiting = None if points is None else self.pool.submit(points.send, other)
+            results = self.pool.map(step, rows)
         totals: list[Any] = []
         for A in next(results):
             xp = np if isinstance(A, np.ndarray) else self.xp  # some sums are on the host anyway
@@ -248,72 +230,82 @@ class LooObjective:
         for more in results:
             for total, part in zip(totals, more, strict=True):
                 total += part
-        return totals, other if self.pool is None else waiting.result()
+        if self.pool is not None and waiting is not None:
+            found = waiting.result()
+        return totals, found
 
     def _solve(self, gamma: Array, lam: float, omega: Array | None) -> _Solved:
-        """Factor k(Z, Z) and Phi'Phi + lam I; write Phi into the tiles."""
-        points = rows = self.of_points(gamma, omega)
+        """Factor k(Z, Z) and Phi'Phi + lam I."""
+        mixture = of_rows = self.of_points(gamma, omega)
         if self.single:
-            rows = self.of_rows(gamma, omega)
-
-        def factor() -> tuple[Any, Any, Any]:
-            W, terms = points.block(self.Z, self.eye[: self.r, : self.r])
-            shift = _JITTER[self.single] * float(self.xp.linalg.trace(W)) / self.r
-            padded = 1.0 * self.eye
-            padded[: self.r, : self.r] *= shift
-            padded[: self.r, : self.r] += W
-            return padded[: self.r, : self.r], terms, inverse_factor(padded, self.eye)
-
-        (means,), (W, terms, inv_L) = self._sum(partial(self._fill, rows), factor)
+            of_rows = self.of_rows(gamma, omega)
+        points, rows = (
+            self._points(mixture, lam),
+            list(map(self._rows, self.tiles, repeat(of_rows))),
+        )
+        (means,), inv_L = self._sum(rows, None, points)
         means /= self.total
-        whiten = partial(self._whiten, self._cast(inv_L.T), self._cast(means))
-        (H, YPhi), _ = self._sum(whiten)
+        right = self.xp.astype(inv_L.T, self.dtype, copy=False)
+        centre = self.xp.astype(means, self.dtype, copy=False)
+        (H, YPhi), _ = self._sum(rows, (right, centre))
         inv_R = inverse_factor(H + lam * self.eye, self.eye)
-        return _Solved(points, rows, W, terms, inv_L, means, inv_R, YPhi @ inv_R.T)
+        return _Solved(points, rows, mixture, inv_L, means, inv_R, YPhi @ inv_R.T)
 
-    # ------------------------------------------------------------------ steps of some rows
+    def _points(self, mixture: ScaledMixture, lam: float) -> Steps:
+        """Yield L^-1 of k(Z, Z) = L L', N^-1 of N = L R, and the derivatives through k(Z, Z)."""
+        xp, r = self.xp, self.r
+        K, terms = mixture.block(self.Z, self.eye[:r, :r])
+        shift = _JITTER[self.single] * float(xp.linalg.trace(K)) / r
+        padded = 1.0 * self.eye
+        padded[:r, :r] *= shift
+        padded[:r, :r] += K
+        inv_L = inverse_factor(padded, self.eye)
+        inv_R = yield inv_L
+        inv_N = times_triangle(inv_R, inv_L)
+        A, U, right = yield inv_N
+        # dS / dk(Z, Z) = lam (U A' - T)
+        G = lam * (U.T @ A - times_triangle(right.T, inv_N))
+        by_W = G[:r, :r]
+        log_lam = xp.sum(by_W * padded[:r, :r]) + xp.sum(xp.linalg.diagonal(G)[r:])
+        yield float(log_lam), *mixture.derivatives(by_W, self.Z, terms)
 
-    def _fill(self, mixture: ScaledMixture, tile: _Tile) -> tuple[Any, ...]:
-        """Write K and its parts; return the weighted sums of the columns of K."""
-        tile.P, tile.terms = mixture.block(tile.X)
-        if self.width > self.r:
-            column = self.xp.full_like(tile.P[:, :1], self.bias_column)
-            tile.P = self.xp.concat([tile.P, column], axis=1)
-        return (self._cast(tile.root[:, 0] ** 2) @ tile.P,)
+    def _rows(self, tile: tuple[Any, Any, Any], mixture: ScaledMixture) -> Steps:
+        """Yield what some rows add to the sums of every step.
 
-    def _whiten(self, inv_L: Any, means: Any, tile: _Tile) -> tuple[Any, ...]:
-        """Turn K into Phi, weighted and centred; return Phi'Phi and Y'Phi."""
-        if self.free:
-            tile.P -= means
-        tile.P *= self._cast(tile.root)
-        P = tile.P = times_triangle(tile.P, inv_L, upper=True)
-        return P.T @ P if self.xp is np else gram(P), self._cast(tile.Y.T) @ P
-
-    def _leave_out(self, inv_R: Any, PY: Any, tile: _Tile) -> tuple[Any, ...]:
-        """Turn Phi into P, write E, a and c.
-
-        Returns what the rows add to S, to P'a, P'diag(c)P, (c root(s))'P and root(s)'a.
+        These are the sums of K's columns; Phi'Phi and Y'Phi; S, P'a, P'diag(c)P, (c root(s))'P and
+        root(s)'a; the derivatives through k(X, Z).
         """
-        P = tile.P = times_triangle(tile.P, inv_R, upper=True)
-        tile.E = tile.Y - P @ PY
-        rest = 1.0 - self.xp.astype(self.xp.vecdot(P, P), self.xp.float64, copy=False)[:, None]
+        (X, Y, root), xp, dtype = tile, self.xp, self.dtype
+        near = xp.astype(root, dtype, copy=False)
+        P, terms = mixture.block(X)
+        if self.width > self.r:
+            P = xp.concat([P, xp.full_like(P[:, :1], self.bias_column)], axis=1)
+        inv_L, means = yield (xp.astype(root[:, 0] ** 2, dtype, copy=False) @ P,)
         if self.free:
-            rest = rest - tile.root**2 / self.total
-        rest = self.xp.clip(rest, _LEAST_REST[self.single], None)
-        tile.a = (2.0 / (self.total * self.n_outputs)) * tile.E / rest**2
-        tile.c = self.xp.sum(tile.a * tile.E / rest, axis=1, keepdims=True)
-        S = 0.5 * self.xp.sum(tile.a * tile.E, keepdims=True)  # a = 2 E / (... (1 - h)^2)
-        scaled, weighted = P * self._cast(self.xp.sqrt(tile.c)), self._cast(tile.root * tile.c)
-        PcP = scaled.T @ scaled if self.xp is np else gram(scaled)
-        return S, P.T @ self._cast(tile.a), PcP, weighted.T @ P, tile.root.T @ tile.a
-
-    def _through_rows(
-        self, mixture: ScaledMixture, inner: Any, N: Any, right: Any, tile: _Tile
-    ) -> tuple[Any, ...]:
-        """Return the derivatives through k(X, Z) of some rows."""
-        G = times_triangle(tile.P * self._cast(tile.c), N)
-        G -= tile.P @ inner
-        columns = (tile.a, tile.E, tile.root)[: 3 if self.free else 2]
-        G += self._cast(self.xp.concat(columns, axis=1)) @ right
-        G *= self._cast(tile.root)
-        return mixture.derivatives(G[:, : self.r], tile.X, tile.terms)
+            P -= means
+        P *= near
+        P = times_triangle(P, inv_L, upper=True)  # Phi, weighted and centred
+        YPhi = xp.astype(Y.T, dtype, copy=False) @ P
+        inv_R, PY = yield P.T @ P if xp is np else gram(P), YPhi
+        P = times_triangle(P, inv_R, upper=True)
+        E = Y - P @ PY
+        rest = 1.0 - xp.astype(xp.vecdot(P, P), xp.float64, copy=False)[:, None]
+        if self.free:
+            rest = rest - root**2 / self.total
+        rest = xp.clip(rest, _LEAST_REST[self.single], None)
+        # derivatives of S by the residuals and by the leverages
+        a = (2.0 / (self.total * self.n_outputs)) * E / rest**2
+        c = xp.sum(a * E / rest, axis=1, keepdims=True)
+        S = 0.5 * xp.sum(a * E, keepdims=True)  # a = 2 E / (... (1 - h)^2)
+        scaled = P * xp.astype(xp.sqrt(c), dtype, copy=False)
+        PcP = scaled.T @ scaled if xp is np else gram(scaled)
+        Pa = P.T @ xp.astype(a, dtype, copy=False)
+        weighted = xp.astype(root * c, dtype, copy=False).T @ P
+        del scaled
+        inner, N, right = yield S, Pa, PcP, weighted, root.T @ a
+        G = times_triangle(P * xp.astype(c, dtype, copy=False), N)
+        G -= P @ inner
+        columns = (a, E, root)[: 3 if self.free else 2]
+        G += xp.astype(xp.concat(columns, axis=1), dtype, copy=False) @ right
+        G *= near
+        yield mixture.derivatives(G[:, : self.r], X, terms)

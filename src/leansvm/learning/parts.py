@@ -6,8 +6,9 @@ k(x, z) = sum_p w_p kappa_p(D_p), where every part has its own scales:
     laplacian                           kappa = e^-D,       D = sum_f gamma_f |x_f - z_f|
     linear                              kappa = D,          D = sum_f gamma_f x_f z_f
 
-Blocks have the type of the points, and are where these are: on the host or on a device.
-Imported at the first use: numba takes a while to load.
+Blocks have the type of the points, and are where these are: on the host or on a device. Compiled
+loops over absolute differences are called from Python alone: inside of one another they would be
+rounded in another order. Imported at the first use: numba takes a while to load.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import from_host, to_host, zeros
+from leansvm._compile import compiled
 from leansvm.kernels import FUNCTIONS
-from leansvm.kernels._compiled import absolute, absolute_moments
 
 Array = NDArray[np.float64]
 Terms = list[tuple[Any, Any]]  # of every part: kappa, and its derivative by D
 
 _LARGEST_EXPONENT = 80.0  # e^-t of a larger t is next to nothing, and slow where it is subnormal
+_POINTS = 512  # whose sums stay in the fastest cache
+_LOOP = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}  # runs in vectors
 _POLE = 1e-12  # added to D under the root in the slope of e^-sqrt(D), which is infinite at 0
 
 
@@ -62,47 +65,49 @@ class ScaledMixture:
         """Return k(X, Z) and what `derivatives` needs; ``eye``: the rows are the points."""
         terms: Terms = []
         total: Any = None
+        xp = self.xp
         for part, weight in zip(self.parts, self.weights.tolist(), strict=True):
-            rows = X[:, part.used]
+            rows, value, slope = X[:, part.used], None, 1.0
             if part.kernel == "linear":
-                value, slope = rows @ part.right, 1.0
+                value = rows @ part.right
+            elif part.kernel == "laplacian" and xp is np:
+                exponents = np.empty((len(rows), len(part.Z)), rows.dtype)
+                minus_absolute(np.ascontiguousarray(rows), part.right, part.gamma, exponents)
+                value = np.exp(exponents, out=exponents)
+            elif part.kernel == "laplacian":
+                D, rows = (
+                    zeros((rows.shape[0], part.Z.shape[0]), rows, rows.dtype),
+                    rows * part.gamma,
+                )
+                for f in range(rows.shape[1]):
+                    D += apply_in_place("abs", rows[:, f][:, None] - part.right[:, f][None, :])
             else:
-                value, slope = self._near(part, rows)
-                if eye is not None:  # the distance of a point to itself is 0 without rounding
-                    value, slope = value * (1.0 - eye) + eye, slope * (1.0 - eye)
+                with np.errstate(invalid="ignore", over="ignore"):  # callers look at the results
+                    norms = (rows * rows) @ part.gamma[:, None]
+                    D = xp.concat([rows, xp.ones_like(norms), norms], axis=1) @ part.right
+            if part.kernel == "matern12":  # at distance 0 the product with (x_f - z_f)^2 is 0
+                digits = (4.0 + rows.shape[1] ** 0.5) * float(xp.finfo(D.dtype).eps)
+                near = (
+                    digits * (norms + xp.max(part.right[-2, :])) >= D
+                )  # a root magnifies rounding
+                D = xp.where(near, xp.zeros_like(D), D)
+                value = xp.exp(-xp.sqrt(xp.clip(D, 0.0, _LARGEST_EXPONENT**2)))
+                slope = -0.5 * value / xp.sqrt(xp.clip(D, 0.0, None) + _POLE)
+                slope = xp.where(D > 0.0, slope, xp.zeros_like(D))
+            elif part.root_terms is not None:  # kappa = (1 + r + b r^2) e^-r, r^2 = c D
+                _, b, c = part.root_terms
+                r = xp.sqrt(xp.clip(c * D, 0.0, _LARGEST_EXPONENT**2))
+                decay = xp.exp(-r)
+                value = (1.0 + r * (1.0 + b * r if b else 1.0)) * decay
+                slope = decay * (0.5 * c * (2.0 * b - 1.0 - b * r if b else -1.0))
+            elif part.kernel != "linear":
+                value = xp.exp(-xp.clip(D, 0.0, _LARGEST_EXPONENT)) if value is None else value
+                slope = -value
+            if eye is not None and part.kernel != "linear":  # a point's distance to itself is 0
+                value, slope = value * (1.0 - eye) + eye, slope * (1.0 - eye)
             terms.append((value, slope))
             total = value * weight if total is None else total + value * weight
         return total, terms
-
-    def _near(self, part: ScaledPart, rows: Any) -> tuple[Any, Any]:
-        """Return kappa of the distances of all pairs, and its derivative by D."""
-        xp = self.xp
-        if part.kernel != "laplacian":
-            with np.errstate(invalid="ignore", over="ignore"):  # callers look at the results
-                norms = (rows * rows) @ part.gamma[:, None]
-                D = xp.concat([rows, xp.ones_like(norms), norms], axis=1) @ part.right
-            if part.kernel == "matern12":  # a function of the root magnifies rounding
-                digits = (4.0 + rows.shape[1] ** 0.5) * float(xp.finfo(D.dtype).eps)
-                near = digits * (norms + xp.max(part.right[-2, :])) >= D
-                D = xp.where(near, xp.zeros_like(D), D)
-        elif xp is np:
-            D = np.empty((len(rows), len(part.Z)), rows.dtype)
-            absolute(np.ascontiguousarray(rows), part.right, -part.gamma, D)
-        else:
-            D, rows = zeros((rows.shape[0], part.Z.shape[0]), rows, rows.dtype), rows * part.gamma
-            for f in range(rows.shape[1]):
-                D += apply_in_place("abs", rows[:, f][:, None] - part.right[:, f][None, :])
-        if part.root_terms is None:
-            value = xp.exp(-xp.clip(D, 0.0, _LARGEST_EXPONENT))
-            return value, -value
-        a, b, c = part.root_terms
-        r = xp.sqrt(xp.clip(c * D, 0.0, _LARGEST_EXPONENT**2))
-        decay = xp.exp(-r)
-        if a == 0.0:  # at distance 0 the product with (x_f - z_f)^2 is 0
-            slope = -0.5 * c * decay / xp.sqrt(xp.clip(D, 0.0, None) + _POLE)
-            return decay, xp.where(D > 0.0, slope, xp.zeros_like(D))
-        slope = decay * (0.5 * c * (2.0 * b - 1.0 - b * r if b else -1.0))
-        return (1.0 + r * (a + b * r if b else a)) * decay, slope
 
     def derivatives(self, G: Any, X: Any, terms: Terms) -> tuple[Array, Array]:
         """Return dS / dgamma and dS / domega through k(X, Z), given G = dS / dk(X, Z)."""
@@ -138,3 +143,56 @@ class ScaledPart(NamedTuple):
     Z: Any
     gamma: Any
     right: Any  # the right factor of D
+
+
+# ---------------------------------------------------------------------------- compiled loops
+
+
+@compiled(**_LOOP)
+def minus_absolute(rows: Any, Zt: Any, gamma: Any, out: Any) -> None:
+    """Set out_ij = -sum_f gamma_f |x_if - z_fj|, four features at a time, or the least exponent."""
+    n_features, fours = rows.shape[1], rows.shape[1] - rows.shape[1] % 4
+    for a in range(0, Zt.shape[1], _POINTS):
+        b = min(a + _POINTS, Zt.shape[1])
+        for i in range(rows.shape[0]):
+            sums = out[i, a:b]
+            sums[:] = 0.0
+            for f in range(0, fours, 4):
+                x0, x1, x2, x3 = rows[i, f], rows[i, f + 1], rows[i, f + 2], rows[i, f + 3]
+                g0, g1, g2, g3 = gamma[f], gamma[f + 1], gamma[f + 2], gamma[f + 3]
+                # slices of one row: their values lie side by side
+                z0, z1, z2, z3 = Zt[f, a:b], Zt[f + 1, a:b], Zt[f + 2, a:b], Zt[f + 3, a:b]
+                for j in range(b - a):
+                    sums[j] -= (
+                        g0 * abs(x0 - z0[j])
+                        + g1 * abs(x1 - z1[j])
+                        + g2 * abs(x2 - z2[j])
+                        + g3 * abs(x3 - z3[j])
+                    )
+            for f in range(fours, n_features):
+                x0, g0, z0 = rows[i, f], gamma[f], Zt[f, a:b]
+                for j in range(b - a):
+                    sums[j] -= g0 * abs(x0 - z0[j])
+            for j in range(b - a):
+                sums[j] = -_LARGEST_EXPONENT if sums[j] < -_LARGEST_EXPONENT else sums[j]
+
+
+@compiled(**_LOOP)
+def absolute_moments(V: Any, rows: Any, Zt: Any, out: Any) -> None:
+    """Add sum_ij V_ij |x_if - z_fj| to out_f, two features at a time."""
+    n_features, twos = rows.shape[1], rows.shape[1] - rows.shape[1] % 2
+    for i in range(rows.shape[0]):
+        v = V[i]
+        for f in range(0, twos, 2):
+            x0, x1, z0, z1 = rows[i, f], rows[i, f + 1], Zt[f], Zt[f + 1]
+            sum0 = sum1 = v[0] - v[0]  # 0 of the type of V
+            for j in range(v.shape[0]):
+                sum0 += v[j] * abs(x0 - z0[j])
+                sum1 += v[j] * abs(x1 - z1[j])
+            out[f] += sum0
+            out[f + 1] += sum1
+        for f in range(twos, n_features):
+            x0, z0, sum0 = rows[i, f], Zt[f], v[0] - v[0]
+            for j in range(v.shape[0]):
+                sum0 += v[j] * abs(x0 - z0[j])
+            out[f] += sum0

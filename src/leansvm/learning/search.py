@@ -13,7 +13,7 @@ the same numbers on more rows starts with the curvature that the one before has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,11 +108,6 @@ class ScaleSearch:
     most_points: int | None = None  # that the model will have, where it is known
     place: Any = None  # an empty array of the device on which to work; None: the host
     lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
-
-    def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
-        """Return the same search on some rows of the sample."""
-        X, Y, weight = self.sample.X[rows], self.sample.Y[rows], self.sample.weight[rows]
-        return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
 
     def start(self, kernels: Sequence[str]) -> Scales:
         """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""
@@ -247,7 +242,19 @@ def descend(function: _Descent, x: Array, iterations: int, pairs: Pairs) -> Pair
     value, slope = function(x)
     for _ in range(iterations):
         held = np.where(slope > 0, x <= function.lower, x >= function.upper)
-        step = np.where(held, 0.0, -_newton_step(np.where(held, 0.0, slope), pairs))
+        # the gradient times the inverse Hessian that the pairs stand for: two loops over them
+        step, factors = np.where(held, 0.0, slope), []
+        for moved, change in reversed(pairs):
+            factors.append((moved @ step) / (moved @ change))
+            step -= factors[-1] * change
+        if pairs:
+            moved, change = pairs[-1]
+            step *= (moved @ change) / (change @ change)
+        else:
+            step *= min(_FIRST_STEP, 2.0 / max(float(np.linalg.norm(step)), _TINY))
+        for (moved, change), factor in zip(pairs, reversed(factors), strict=True):
+            step += (factor - (change @ step) / (moved @ change)) * moved
+        step = np.where(held, 0.0, -step)
         step *= min(_LONGEST / max(np.abs(step).max(), _TINY), 1.0)
         for _ in range(_TRIES):
             moved = np.clip(x + step, function.lower, function.upper) - x
@@ -273,19 +280,3 @@ def descend(function: _Descent, x: Array, iterations: int, pairs: Pairs) -> Pair
         if progress.stopped or still == 2:
             return pairs
     return pairs
-
-
-def _newton_step(slope: Array, pairs: Pairs) -> Array:
-    """Multiply the gradient by the inverse Hessian that the pairs stand for (two loops)."""
-    step, factors = slope.copy(), []
-    for moved, change in reversed(pairs):
-        factors.append((moved @ step) / (moved @ change))
-        step -= factors[-1] * change
-    if pairs:
-        moved, change = pairs[-1]
-        step *= (moved @ change) / (change @ change)
-    else:
-        step *= min(_FIRST_STEP, 2.0 / max(float(np.linalg.norm(slope)), _TINY))
-    for (moved, change), factor in zip(pairs, reversed(factors), strict=True):
-        step += (factor - (change @ step) / (moved @ change)) * moved
-    return step

@@ -24,9 +24,9 @@ from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.linalg import dense64
 from leansvm.low_rank.functions import BasisFunction, LearnedFeatures, LearnedValues
 from leansvm.ridge.criteria import left_out_errors
-from leansvm.ridge.factor import Spectrum, decompose
+from leansvm.ridge.factor import RidgeModels, models_of_C
 from leansvm.ridge.primal import Criterion, solve_sums
-from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
 from leansvm.rows import Block, RowBlocks, declare
 from leansvm.solution import Solution
 
@@ -65,7 +65,8 @@ class ClosedForm:
     """The closed-form solution on one basis."""
 
     basis: LearnedFeatures
-    spectrum: Spectrum
+    equations: NormalEquations
+    models: RidgeModels  # the one at C
     theta: Array  # with the row of a penalised bias
     b: Array
     C: float
@@ -105,18 +106,18 @@ class LowRankProblem:
             shift = first_shift(self.blocks, basis, free_bias, _SHIFT_ROWS)
         sums = add_up(self.blocks, basis, shift, self.count)
         equations = normal_equations(sums, basis, free_bias)
-        spectrum = decompose(equations)
-        theta = spectrum.theta(C)
+        models = models_of_C(equations, np.array([C]))
+        theta = models.theta()
         found = equations.describe(theta, C)
         means = np.concatenate([equations.mean_phi, equations.mean_y])
-        return ClosedForm(basis, spectrum, theta, found["b"], C, found["objective"], means)
+        b, objective = found["b"], found["objective"]
+        return ClosedForm(basis, equations, models, theta, b, C, objective, means)
 
     def left_out_error(self, found: ClosedForm) -> float:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""
         shift = found.shift if self.bias_penalty == 0 else np.zeros_like(found.shift)
-        equations, models = found.spectrum.equations, found.spectrum.models(np.array([found.C]))
-        errors = left_out_errors(self.blocks, found.basis, shift, equations, models, one_copy=True)
-        return float(errors[0])
+        given = self.blocks, found.basis, shift, found.equations, found.models
+        return float(left_out_errors(*given, one_copy=True)[0])
 
     def weights(self, basis: LearnedFeatures, *, final: bool = False) -> Solution:
         """Solve for the weights of given functions, at the best of several C.

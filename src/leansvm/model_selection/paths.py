@@ -20,8 +20,8 @@ from leansvm.estimators.run import TrainingData
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.inspection._view import split_pipeline
 from leansvm.ridge.criteria import left_out_errors
-from leansvm.ridge.factor import Prefixes, factor_prefixes
-from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.ridge.factor import RidgeModels, models_of_sizes
+from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
 from leansvm.rows import RowSource, resolve_cache_size, tiles_within
 
 __all__ = [
@@ -122,15 +122,18 @@ def basis_path(
         rotation, kept = rotation_in_order(features, rows)
         sums = add_up(blocks, features, first_shift(blocks, features, penalty == 0), data.count)
         equations = normal_equations(sums, features, penalty == 0)
-        factor = factor_prefixes(equations, model.C_, rotation)
-        models = factor.models(factor.sizes)
+        models = models_of_sizes(equations, model.C_, rotation=rotation)
+        fitted = np.sum(models.z**2, axis=1) @ models.weights
+        scores = None
+        if X_score is not None:
+            scores = _scores(model, X_score, y_score, features, models, equations)
         return BasisPath(
-            factor.sizes,
+            np.arange(1, models.weights.shape[1] + 1),
             model.C_,
-            factor.objective(),
+            0.5 * model.C_ * (equations.yy.sum() - fitted),
             models.gcv(equations),
             left_out_errors(blocks, features, sums.shift, equations, models),
-            None if X_score is None else _scores(model, X_score, y_score, features, factor),
+            scores,
             order[kept],
             data.X.shape[0],
         )
@@ -256,12 +259,19 @@ def _check_nested(model: Any) -> None:
         raise ValueError("basis: a path needs rows of X as basis points; pass their row numbers.")
 
 
-def _scores(model: Any, X: Any, y: Any, features: KernelFeatures, factor: Prefixes) -> Array:
+def _scores(
+    model: Any,
+    X: Any,
+    y: Any,
+    features: KernelFeatures,
+    models: RidgeModels,
+    equations: NormalEquations,
+) -> Array:
     X = validate(model, X, reset=False)
     parts = []
     for start in range(0, X.shape[0], _SCORE_ROWS):
         Phi = to_host(features.transform(X[start : start + _SCORE_ROWS]))
-        values = factor.decisions(Phi)
+        values = models.decisions(Phi, equations)
         if not is_classifier(model):
             parts.append(values)
         elif values.shape[2] == 1:

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import rows_at
 from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases, out_of_time
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.growing import FIRST_SIZE, NestedPoints, grow, prefixes
+from leansvm.basis.growing import FIRST_SIZE, NO_FACTOR, doubled, grow, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
@@ -113,7 +114,9 @@ class ReducedProblem:
         with self.phases("factor"):
             whitened = self.regularizer == "rkhs"
             if grows:
-                sizes = NestedPoints(kernel, basis.rows, points, whitened, constant).sizes()
+                none, L = np.arange(0), NO_FACTOR if whitened else None
+                start = KernelFeatures(kernel, rows_at(points, none), L, none, constant)
+                sizes = doubled(start, basis.rows, points)
             else:
                 features = KernelFeatures(kernel, points, constant=constant)
                 if whitened:

@@ -20,10 +20,13 @@ from scipy.stats import norm
 from leansvm._array_api import rows_at, to_host
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
+from leansvm.ridge import nested
 from leansvm.ridge.criteria import ENOUGH
-from leansvm.ridge.fold_models import FoldModels, fold_models_of_rows, fold_models_of_sums
 from leansvm.ridge.jackknife import (
+    FoldModels,
     fold_margins,
+    fold_models_of_rows,
+    fold_models_of_sums,
     jackknife_margins,
     prediction_sets,
     refuse_unknown,
@@ -31,7 +34,6 @@ from leansvm.ridge.jackknife import (
     tie_margin,
 )
 from leansvm.ridge.kfold import FoldSums, KFoldSums, folds_by_hash
-from leansvm.ridge.nested import worth_single
 from leansvm.ridge.sparse import check_memory
 from leansvm.ridge.spread import LocalSpread, local_spread
 from leansvm.ridge.sums import Sums
@@ -190,7 +192,8 @@ class Answers:
         # of y; a fit adds up float32 rows in float32 where that loses 1e-3 of its spread at most,
         # and much work in single precision where it loses little of the left-out error
         relative, rounding = 1e-3, 1e-6 if self.data.X.dtype == np.float32 else 1e-9
-        if fitted.features is not None and worth_single(len(weight), fitted.features.width):
+        width = 0 if fitted.features is None else fitted.features.width
+        if width and len(weight) * width**2 >= nested.WORK_FOR_SINGLE:
             relative, rounding = 5e-2, 1e-3
         off = abs(total - fitted.objective)
         if not off <= relative * abs(fitted.objective) + rounding * spread:

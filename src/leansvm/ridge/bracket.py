@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.ridge.criteria import EvaluationRows, first_of_the_best
-from leansvm.ridge.factor import RidgeModels, decompose, model_at
+from leansvm.ridge.factor import RidgeModels, model_at, models_of_C
 from leansvm.ridge.sums import NormalEquations
 
 Array = NDArray[np.float64]
@@ -53,7 +53,7 @@ def search(
         return replace(known, curve=curve)
     if known is None:
         part, columns = _first_columns(equations, _FIRST)
-        start = first_of_the_best(errors(_widened(decompose(part).models(values), columns, width)))
+        start = first_of_the_best(errors(_widened(models_of_C(part, values), columns, width)))
     else:
         start = int(np.abs(np.log(values / known.C)).argmin())
     every = _CEvaluator(equations, np.arange(width), width, values, errors)

@@ -168,23 +168,19 @@ def left_out_errors(
     arrays: list[Any] = [models.turn, models.weights, minus_coefs, *moves]
     if blocks.place is not None:
         arrays = [like_rows(array, blocks.place) for array in arrays]
-    elif blocks.n_rows * n_coordinates**2 > _WORTH_SINGLE and _clear_in_single(eq, models):
-        arrays = [array.astype(np.float32) for array in arrays]
+    elif blocks.n_rows * n_coordinates**2 > _WORTH_SINGLE:
+        # Rounding moves the coordinates z R^-1 of a row by eps |z| / sqrt(lam) at most; those of
+        # an eigen-decomposition are divided by the ridge afterwards.
+        if models.upper:
+            least = _RIDGE_IN_SINGLE * eq.mean_square()
+        else:
+            least = _IN_SINGLE * float(np.linalg.norm(eq.matrix()))
+        if np.min(models.lam) > least:  # float32 does not change the left-out errors
+            arrays = [array.astype(np.float32) for array in arrays]
     models = replace(models, turn=arrays[0], weights=arrays[1])
     given = features, shift, models, *arrays[2:], eq.free_bias / eq.n
     totals = blocks.sum(_left_out_of_block, *given, keep, one_copy, basis_rows, judge)
     return mean_errors(totals, judge)
-
-
-def _clear_in_single(equations: NormalEquations, models: RidgeModels) -> bool:
-    """Whether rounding coordinates to float32 does not change the left-out errors.
-
-    Rounding moves the coordinates z R^-1 of a row by eps |z| / sqrt(lam) at most; those of an
-    eigen-decomposition are divided by the ridge afterwards.
-    """
-    if models.upper:
-        return bool(np.min(models.lam) > _RIDGE_IN_SINGLE * equations.mean_square())
-    return bool(np.min(models.lam) > _IN_SINGLE * np.linalg.norm(equations.matrix()))
 
 
 @declare("X", "y", "weight", keeps=LeftOutResiduals)
@@ -274,21 +270,9 @@ def add_up_squares(
 ) -> Any:
     """Add up s (left-out residual)^2, or s L, of all rows and of those outside of the basis.
 
-    Parameters
-    ----------
-    block : Block
-        The rows.
-    squares : array of shape (n, k)
-        Their squares times s, one column for each model that is compared.
-    root : array of shape (n,)
-        Roots of the weights s.
-    basis_rows : ndarray of row numbers, or None
-        Rows that are basis points.
-
-    Returns
-    -------
-    array of shape (2, k + 2)
-        All rows, then those outside: k sums, the number of rows of positive weight, its sum.
+    ``squares`` are given times s, a column for each model that is compared, and ``root`` the roots
+    of s. The sums have two rows, of all rows and of those outside: a sum for each model, the
+    number of rows of positive weight, and its sum.
     """
     xp, counted = namespace(squares), np.ones((2, squares.shape[0]))
     if basis_rows is not None:

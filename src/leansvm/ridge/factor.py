@@ -2,10 +2,10 @@
 
 Each factor has coordinates e = Q'phi of a (centred) row in which many models are simple:
 
-- `Spectrum`, M = V diag(sigma) V': theta = V z / (sigma + 1/C) with z = V'c, and leverages
+- M = V diag(sigma) V' (`models_of_C`): theta = V z / (sigma + 1/C) with z = V'c, and leverages
   h = sum_j e_j^2 / (sigma_j + 1/C).
-- `Prefixes`, R'R = M + 1/C, e = R^-T phi: at one C the model on the first k columns has fitted
-  values sum_{j<k} e_j tau_j and leverages sum_{j<k} e_j^2, with tau = R^-T c.
+- R'R = M + 1/C, e = R^-T phi (`models_of_sizes`): at one C the model on the first k columns has
+  fitted values sum_{j<k} e_j z_j and leverages sum_{j<k} e_j^2, with z = R^-T c.
 """
 
 from __future__ import annotations
@@ -66,6 +66,12 @@ class RidgeModels:
         """Return the solution of one model, width x outputs."""
         return np.asarray(self.turn @ (self.z * self.weights[:, model, None]))
 
+    def decisions(self, Phi: Array, equations: NormalEquations) -> Array:
+        """Return the decision values of every model at rows: rows x models x outputs."""
+        W = (Phi - equations.mean_phi if equations.free_bias else Phi) @ self.turn
+        values = np.stack([(W * z) @ self.weights for z in self.z.T], axis=2)
+        return np.asarray(values + equations.mean_y if equations.free_bias else values)
+
     def rss(self, equations: NormalEquations) -> Array:
         """Return the sums of s e^2, outputs x models: y'y - c'theta - |theta|^2 / C."""
         rss = np.repeat(equations.yy[:, None], self.weights.shape[1], axis=1)
@@ -86,35 +92,11 @@ def gcv(rss: Array, freedom: Any, n: float) -> Array:
     return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, freedom, 1.0) ** 2, np.inf)
 
 
-# ---------------------------------------------------------------------------- eigenvalues
+# ---------------------------------------------------------------------------- factors
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """M = V diag(sigma) V', from which the models for every C follow."""
-
-    equations: NormalEquations
-    vectors: Array
-    values: Array
-    z: Array  # V'c
-
-    def models(self, candidates: Array) -> RidgeModels:
-        """Return the models at several C."""
-        lam = 1.0 / candidates
-        inverse = 1.0 / (self.values[:, None] + lam)
-        return RidgeModels(self.vectors, self.z, inverse, lam, self.values)
-
-    def theta(self, C: float) -> Array:
-        """Return the solution at C."""
-        return self.models(np.array([C])).theta()
-
-    def gcv(self, candidates: Array) -> Array:
-        """Return generalised cross-validation at several C."""
-        return self.models(candidates).gcv(self.equations)
-
-
-def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
-    """Decompose M once for all C, on the host or where ``place`` is.
+def models_of_C(equations: NormalEquations, candidates: Array, place: Any = None) -> RidgeModels:
+    """Return the models at several C by one eigen-decomposition, on the host or at ``place``.
 
     A direction in which both M and c are rounding (a constant function in the span of a centred
     basis) has no part in the solution; C would multiply its noise.
@@ -128,10 +110,8 @@ def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
     noise = 16 * float(np.finfo(np.float64).eps)
     flat = values <= noise * np.abs(values).max(initial=0.0)
     z[flat[:, None] & (np.abs(z) <= noise * np.linalg.norm(equations.c, axis=0))] = 0.0
-    return Spectrum(equations, vectors, np.maximum(values, 0.0), z)
-
-
-# ---------------------------------------------------------------------------- one C
+    values, lam = np.maximum(values, 0.0), 1.0 / candidates
+    return RidgeModels(vectors, z, 1.0 / (values[:, None] + lam), lam, values)
 
 
 def theta_at(equations: NormalEquations, C: float) -> Array:
@@ -144,59 +124,21 @@ def theta_at(equations: NormalEquations, C: float) -> Array:
             return on_device.solve_factored(cholesky_lower(equations.matrix(1.0 / C)), c)
         return cholesky_solve(cholesky_in_place(equations.matrix(1.0 / C)), c)
     except np.linalg.LinAlgError:
-        return decompose(equations, None if on_host else equations.gram).theta(C)
+        place = None if on_host else equations.gram
+        return models_of_C(equations, np.array([C]), place).theta()
 
 
-@dataclass(frozen=True)
-class Prefixes:
-    """R^-1 and tau of R'R = M + 1/C, from which the model on the first columns follows."""
+def models_of_sizes(
+    equations: NormalEquations,
+    C: float,
+    sizes: NDArray[np.intp] | None = None,
+    rotation: Array | None = None,
+) -> RidgeModels:
+    """Factor M + 1/C in the order of the basis; return the models on its first points.
 
-    equations: NormalEquations
-    C: float
-    inverse: Array  # columns of Phi x coordinates: R^-1, upper in the order of the basis
-    tau: Array  # coordinates x outputs
-    offset: int  # coordinates of a penalised bias, which belongs to every size
-    upper: bool = True  # no rotation
-
-    @property
-    def sizes(self) -> NDArray[np.intp]:
-        """All sizes there are: 1, 2, ..."""
-        return np.arange(1, len(self.tau) - self.offset + 1)
-
-    def models(self, sizes: NDArray[np.intp]) -> RidgeModels:
-        """Return the models on the first ``sizes`` points."""
-        lam, inside = 1.0 / self.C, np.arange(len(self.tau))[:, None] < sizes + self.offset
-        freedom = 1.0 - lam * np.einsum("ij,ij->j", self.inverse, self.inverse)
-        weights = inside.astype(np.float64)
-        return RidgeModels(self.inverse, self.tau, weights, lam, freedom, self.upper)
-
-    def objective(self) -> Array:
-        """Return the objective of every size, summed over outputs."""
-        fitted = np.cumsum(np.sum(self.tau**2, axis=1))[self.offset :]
-        return np.asarray(0.5 * self.C * (self.equations.yy.sum() - fitted))
-
-    def decisions(self, Phi: Array) -> Array:
-        """Return the decision values of every size at rows: rows x sizes x outputs."""
-        eq = self.equations
-        W = (Phi - eq.mean_phi if eq.free_bias else Phi) @ self.inverse
-        values = np.stack([np.cumsum(W * t, axis=1) for t in self.tau.T], axis=2)
-        values = values[:, self.offset :]
-        return np.asarray(values + eq.mean_y if eq.free_bias else values)
-
-
-def factor_prefixes(
-    equations: NormalEquations, C: float, rotation: Array | None = None
-) -> Prefixes:
-    """Factor M + 1/C in the order of the basis.
-
-    Parameters
-    ----------
-    equations : NormalEquations
-        M and c of the columns [Phi, constant].
-    C : float
-        Regularisation of all sizes.
-    rotation : ndarray of shape (n_points, n_nested), optional
-        Orthonormal columns that turn Phi so that its first columns are those of the first points.
+    ``sizes`` are numbers of points, by default 1, 2, ...; a penalised bias belongs to every size.
+    The orthonormal columns of a ``rotation`` (points x nested ones) turn Phi so that its first
+    columns are those of the first points.
     """
     c, offset = equations.c, int(equations.constant is not None)
     if rotation is not None:
@@ -204,8 +146,8 @@ def factor_prefixes(
         wide[: len(rotation), : rotation.shape[1]] = rotation
         wide[len(rotation) :, rotation.shape[1] :] = 1.0
         turned = replace(equations, gram=wide.T @ equations.matrix() @ wide, c=wide.T @ c, a=None)
-        found = factor_prefixes(turned, C)
-        return replace(found, equations=equations, inverse=wide @ found.inverse, upper=False)
+        found = models_of_sizes(turned, C, sizes)
+        return replace(found, turn=wide @ found.turn, upper=False)
     order = np.roll(np.arange(len(c)), offset)  # the column of a penalised bias comes first
     A = (equations.first(order) if offset else equations).matrix(1.0 / C)
     inverse = cholesky_in_place(A).T  # R, then R^-1 in the same memory
@@ -217,19 +159,23 @@ def factor_prefixes(
         inverse[start:stop, start:stop] = np.triu(inverse[start:stop, start:stop])
     if offset:
         inverse = inverse[np.argsort(order)]
-    return Prefixes(equations, C, inverse, inverse.T @ c, offset)
+    if sizes is None:
+        sizes = np.arange(1, len(c) - offset + 1)
+    inside = np.arange(len(c))[:, None] < sizes + offset
+    lam, weights = 1.0 / C, inside.astype(np.float64)
+    freedom = 1.0 - lam * np.einsum("ij,ij->j", inverse, inverse)
+    return RidgeModels(inverse, inverse.T @ c, weights, lam, freedom, upper=True)
 
 
 def model_at(equations: NormalEquations, C: float) -> RidgeModels:
     """Return the model at one C: by Cholesky, or by eigenvalues where 1/C is lost in rounding."""
     c, on_host = equations.c, isinstance(equations.gram, np.ndarray)
     try:
-        if on_host:
-            found = factor_prefixes(equations, C)
-        else:
-            L = cholesky_lower(equations.matrix(1.0 / C))
-            inverse = np.asarray(to_host(solve_lower(L, identity(len(c), L)))).T
-            found = Prefixes(equations, C, inverse, inverse.T @ c, 0)
+        if on_host:  # all points, or none
+            return models_of_sizes(equations, C, np.array([len(c)]))
+        L = cholesky_lower(equations.matrix(1.0 / C))
+        inverse = np.asarray(to_host(solve_lower(L, identity(len(c), L)))).T
+        freedom, all_points = 1.0 - np.sum(inverse**2, axis=0) / C, np.ones((len(c), 1))
+        return RidgeModels(inverse, inverse.T @ c, all_points, 1.0 / C, freedom, upper=True)
     except np.linalg.LinAlgError:
-        return decompose(equations, None if on_host else equations.gram).models(np.array([C]))
-    return found.models(np.array([len(c) - found.offset]))  # all points, or none
+        return models_of_C(equations, np.array([C]), None if on_host else equations.gram)

@@ -19,7 +19,7 @@ from leansvm._accelerated import gram
 from leansvm._array_api import foreign_namespace, rows_at, zeros
 from leansvm._sklearn import Documented
 from leansvm.basis.features import FeatureMap
-from leansvm.ridge.factor import decompose
+from leansvm.ridge.factor import models_of_C
 from leansvm.ridge.sums import Sums, normal_equations, rows_of_Z, shifted
 from leansvm.rows import Block, RowBlocks, declare, row_hashes
 
@@ -246,8 +246,8 @@ def squared_errors(
     r = features.width
     equations = normal_equations(train, features, free_bias)
     place = getattr(features, "points", None)
-    spectrum = decompose(equations, None if foreign_namespace(place) is None else place)
-    models = spectrum.models(candidates)
+    place = None if foreign_namespace(place) is None else place
+    models = models_of_C(equations, candidates, place)
     errors = np.zeros((len(grams), train.n_outputs, len(candidates)))
     for o in range(train.n_outputs):
         theta = models.turn @ (models.z[:, o, None] * models.weights)

@@ -2,10 +2,10 @@
 
 In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
 of the first k points: a larger size only adds columns, and to the sums only new products with them.
-One factor gives the left-out errors of all sizes at one C (`factor.Prefixes`), another one those of
-all C at one size; larger sizes look for C near that of half their points. The basis doubles while
-that pays; then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen
-for it. Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
+One factor gives the left-out errors of all sizes at one C (`factor`), another one those of all C at
+one size; larger sizes look for C near that of half their points. The basis doubles while that pays;
+then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen for it.
+Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
 
 Large sizes are added up in single precision where the model of the size before loses nothing to it,
 as its values at some rows tell.
@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import namespace, to_host
+from leansvm._array_api import namespace, rows_at, to_host
 from leansvm._parallel import limited_blas
 from leansvm._phases import out_of_time, step
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import (
     GAIN,
-    NestedPoints,
+    NO_FACTOR,
+    extended,
     first_columns,
-    new_rows_of_factor,
     resize_columns,
 )
 from leansvm.kernels import Kernel
@@ -42,15 +42,15 @@ from leansvm.ridge.criteria import (
     rows_inside,
     standard_error,
 )
-from leansvm.ridge.factor import RidgeModels, decompose, factor_prefixes
+from leansvm.ridge.factor import RidgeModels, models_of_C, models_of_sizes
 from leansvm.ridge.sums import (
     FIRST_ROWS,
     MomentRows,
     NormalEquations,
     Sums,
-    complete,
     drop_rows_of_Z,
     first_shift,
+    keep_rows_of_Z,
     moments_of_targets,
     normal_equations,
     rows_of_Z,
@@ -69,14 +69,9 @@ _NEARBY = 4.0 ** np.arange(-2, 3)  # times C: both sizes are compared at their b
 _EVERY_C = 512  # points, up to which an eigen-decomposition finds the error of every C
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
 _ROWS_THAT_ALL_JUDGE = 4000  # of which some are drawn to judge
-_WORK_FOR_SINGLE = 4e9  # rows x points^2 from which on single precision is worth while
+WORK_FOR_SINGLE = 4e9  # rows x points^2 from which on single precision is worth while
 MOST_LOST = 2e-3  # of the left-out error, that single precision may add
 _MORE_LOST = 4.0  # times as much may be lost at twice the size
-
-
-def worth_single(n_rows: int, size: int) -> bool:
-    """Whether sums over so many rows and points on a host are worth single precision."""
-    return n_rows * size**2 >= _WORK_FOR_SINGLE
 
 
 @dataclass
@@ -84,7 +79,8 @@ class NestedFit:
     """The fit on the first points of a basis: it grows, and all of its sizes are compared."""
 
     blocks: RowBlocks
-    points: NestedPoints
+    rows: Any  # all points there may be, in the order of choice
+    points: Any  # the same as `Kernel.block` takes them
     free_bias: bool
     budget: int  # bytes that blocks may keep
     indices: NDArray[np.intp] | None  # rows that may become points, in order
@@ -93,29 +89,31 @@ class NestedFit:
     may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
+    taken: int = 0  # points that were looked at
     equations: NormalEquations = field(init=False)
     in_single: bool = False  # whether rounding kernel values to float32 changes nothing
 
     def extend(self, size: int) -> None:
         """Go on to the first ``size`` points; dependent ones are dropped."""
-        first, old = self.features.size, self.sums
-        self.points = self.points.extended(size)
-        width = (last := len(self.points.kept)) + old.gram.shape[0] - first
+        before, old, n_rows = self.features, self.sums, self.blocks.n_rows
+        wider = extended(before, self.rows, self.points, self.taken, size)
+        others = 1 + old.n_outputs + before.width - before.size  # columns [constant, Y, 1]
+        first, last, self.taken = len(old.gram) - others, wider.size, size
+        width = last + others
         # rows are copied when they get wider; beside them lie tiles and some r x r matrices
-        keep = 32 * self.blocks.n_rows * (width + 1) + 64 * width**2 <= self.budget
-        on_host = self.blocks.place is None
-        single = self.in_single and on_host and worth_single(self.blocks.n_rows, last)
-        before, self.features = self.features, self.points.features(keep, single)
-        L = new_rows_of_factor(first, self.features) if keep else None
-        self.blocks.map(resize_columns, before, self.features, L)
-        del before, L  # as large as the sums that follow
+        keep = 32 * n_rows * (width + 1) + 64 * width**2 <= self.budget
+        single = self.in_single and self.blocks.place is None
+        single = single and n_rows * last**2 >= WORK_FOR_SINGLE
+        self.features = replace(wider, keep=keep, single=single)
+        self.blocks.map(resize_columns, before, self.features)
+        del before, wider  # as large as the sums that follow
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
         parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
         if self.evaluation is not None:
             Phi = self.blocks.concatenate(_columns_at, self.features, self.evaluation.drawn.rows)
-            self.evaluation.blocks.map(_keep_evaluation_rows, Phi, shift)
-            if size == self.points.rows.shape[0]:  # no larger size needs the columns of all rows
+            self.evaluation.blocks.map(_keep_evaluation_rows, Phi, self.features, shift)
+            if size == self.rows.shape[0]:  # no larger size needs the columns of all rows
                 self.blocks.map(drop_rows_of_Z)
         old_new, new, rest = to_host(parts)
         gram = np.empty((width, width))
@@ -135,7 +133,7 @@ class NestedFit:
         """
         size, clear = self.features.size, True  # 0 if all points were dropped
         if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
-            models = decompose(self.equations).models(candidates)
+            models = models_of_C(self.equations, candidates)
             curve = self.left_out_errors(models)
             best = first_of_the_best(curve)
             found = ChosenC(float(curve.min()), float(candidates[best]), curve)
@@ -146,7 +144,10 @@ class NestedFit:
                 found = search(self.equations, candidates, self.left_out_errors, known)
             assert found.model is not None
             theta, clear = found.model.theta(), found.model.upper  # or 1/C is lost in rounding
-        if (clear or not self.features.single) and self._check_precision(theta, found.error):
+        double = not (self.may_use_single or self.features.single)  # and will be: nothing to check
+        if double or (
+            (clear or not self.features.single) and self._check_precision(theta, found.error)
+        ):
             return found
         self._return_to_double()
         return self.best_C(candidates, near)
@@ -165,12 +166,14 @@ class NestedFit:
             with limited_blas(self.features.width):
                 return self.left_out_errors(models, keep=True)
         try:
-            models = factor_prefixes(self.equations, C).models(sizes)
+            models = models_of_sizes(self.equations, C, sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
             if not self.features.single:
                 raise
         else:
             errors = self.left_out_errors(models, keep=True)
+            if not (self.may_use_single or self.features.single):
+                return errors
             if self._check_precision(models.theta(len(sizes) - 1), errors[-1]):
                 return errors
         self._return_to_double()
@@ -189,8 +192,6 @@ class NestedFit:
 
         Sets ``in_single``: whether larger sizes may be added up in single precision.
         """
-        if not (self.may_use_single or self.features.single):
-            return True
         lost = lost_in_single(self.features, theta, self.blocks.head(FIRST_ROWS)[0])
         self.in_single = _MORE_LOST * lost <= MOST_LOST * error
         return not self.features.single or lost <= MOST_LOST * error
@@ -198,12 +199,11 @@ class NestedFit:
     def _return_to_double(self) -> None:
         """Make the sums of all points again, in double precision."""
         self.in_single = False
-        before, self.features = self.features, first_columns(self.features, 0)
-        self.features = replace(self.features, keep=False, single=False)
+        before, self.features = self.features, replace(self.features, keep=False, single=False)
         self.blocks.map(resize_columns, before, self.features)
-        width = self.features.width + self.sums.n_outputs
+        width = before.width - before.size + self.sums.n_outputs
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
-        self.extend(self.points.taken)
+        self.extend(self.taken)
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors that `errors_of_sizes` returned."""
@@ -273,11 +273,12 @@ def _columns_at(block: Block, features: FeatureMap, rows: NDArray[np.intp]) -> A
     return features.of_rows(block, block.positions(rows)[1])
 
 
-@declare("y", "weight", keeps=MomentRows)
-def _keep_evaluation_rows(block: Block, Phi: Any, shift: Array) -> None:
-    Z = np.empty((block.stop - block.start, len(shift) + 1), Phi.dtype)
-    Z[:, : Phi.shape[1]] = Phi[block.rows]
-    block.keep(MomentRows(complete(Z, block, Phi.shape[1], shift)))
+@declare("X", "y", "weight", keeps=(MomentRows, ColumnRows))
+def _keep_evaluation_rows(block: Block, Phi: Any, features: FeatureMap, shift: Array) -> None:
+    block.state.pop(MomentRows, None)  # of a smaller size
+    block.keep(ColumnRows(Phi[block.rows]))
+    keep_rows_of_Z(block, features, shift)
+    block.state.pop(ColumnRows)
 
 
 @declare(keeps=MomentRows)
@@ -310,9 +311,9 @@ def start_nested(
     Where blocks hold some rows only, these are ``drawn``. ``seed`` decides which rows judge.
     """
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
-    where = indices if kernel.precomputed else rows
-    points = NestedPoints(kernel, rows, where, constant=constant)
-    features, n_outputs = points.features(), blocks.head(1)[1].shape[1]
+    points = indices if kernel.precomputed else rows
+    none, n_outputs = np.arange(0), blocks.head(1)[1].shape[1]
+    features = KernelFeatures(kernel, rows_at(points, none), NO_FACTOR, none, constant)
     shift = np.zeros(features.width + n_outputs)
     sums = Sums(shift, np.zeros((len(shift) + 1,) * 2), n_outputs, 0.0)
     numbers, n_rows, inside = indices, blocks.n_rows, None
@@ -324,10 +325,9 @@ def start_nested(
     on_host, evaluation = blocks.place is None, None
     if on_host and blocks.n_rows > _ROWS_THAT_ALL_JUDGE:
         evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside, seed)
-    single, free_bias = on_host and worth_single(n_rows, rows.shape[0]), bias_penalty == 0
-    return NestedFit(
-        blocks, points, free_bias, budget, numbers, inside, evaluation, single, features, sums
-    )
+    single = on_host and n_rows * rows.shape[0] ** 2 >= WORK_FOR_SINGLE
+    given = numbers, inside, evaluation, single, features, sums
+    return NestedFit(blocks, rows, points, bias_penalty == 0, budget, *given)
 
 
 # ---------------------------------------------------------------------------- the search
@@ -336,18 +336,11 @@ def start_nested(
 def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any], ChosenC]:
     """Double the basis while that lowers the error, then take the smallest size that is as good.
 
-    Sizes in between are compared at the C of the largest one.
-
-    Returns
-    -------
-    size : int
-        The size to take.
-    compared : dict
-        Sizes, their errors, and C.
-    judged : ChosenC
-        The C at which sizes were compared; its ``model`` is valid only for the largest size.
+    Sizes in between are compared at the C of the largest one. Returns the size to take; the sizes,
+    their errors and C; and the C at which sizes were compared, whose ``model`` is valid only for
+    the largest size.
     """
-    largest = fit.points.rows.shape[0]
+    largest = fit.rows.shape[0]
     # from a size of about sixty doubling leads to the largest one
     doublings = max(0, round(np.log2(max(largest, 1) / _FIRST_NESTED)))
     size, best, found = int(np.ceil(largest / 2**doublings)), np.inf, None
@@ -371,29 +364,23 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     # a smaller size may have been better than any of these, at another C: then the best of them
     enough = max((1.0 + _ALIKE_ERRORS) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
-    if _try_all_rows(fit, lean, found.C):
-        lean = fit.features.size
-    return lean, {"sizes": sizes, "errors": errors, "C": found.C}, found
-
-
-def _try_all_rows(fit: NestedFit, lean: int, C: float) -> bool:
-    """Extend the fit to all rows, if they are few; return whether that is clearly better.
-
-    Both models are judged by the rows that are no points of the lean one: their left-out errors
-    are those of new rows in both. If all rows may become points, sizes in between were judged by
-    basis rows too, whose left-out errors are too large (`criteria`), and doubling ended early.
-    """
-    largest, indices = fit.points.rows.shape[0], fit.indices
-    if indices is None or fit.blocks.n_rows > _ROWS_TRIED_AS_POINTS or 2 * lean > largest:
-        return False
-    if not lean or out_of_time(growth=4.0):
-        return False
-    chosen = indices[fit.points.kept[:lean]]
+    compared = {"sizes": sizes, "errors": errors, "C": found.C}
+    indices = fit.indices
+    if indices is None or fit.blocks.n_rows > _ROWS_TRIED_AS_POINTS:
+        return lean, compared, found
+    if not 0 < 2 * lean <= largest or out_of_time(growth=4.0):
+        return lean, compared, found
+    # All rows may become points: sizes in between were judged by basis rows too, whose left-out
+    # errors are too large (`criteria`), and doubling ended early. The lean model and that of all
+    # rows are judged by the rows that are no points of the lean one: their left-out errors are
+    # those of new rows in both.
+    chosen = indices[fit.features.kept[:lean]]
     before, fit.basis_rows = fit.basis_rows, rows_inside(fit.blocks, chosen)
     fit.extend(largest)
-    both = np.array([lean, fit.features.size])
-    lowest = np.full(2, np.inf)
-    for near in C * _NEARBY:
+    both, lowest = np.array([lean, fit.features.size]), np.full(2, np.inf)
+    for near in found.C * _NEARBY:
         lowest = np.minimum(lowest, fit.errors_of_sizes(both, near))
     fit.basis_rows = before
-    return bool(lowest[1] < (1.0 - GAIN) * lowest[0])
+    if lowest[1] < (1.0 - GAIN) * lowest[0]:  # clearly better
+        lean = fit.features.size
+    return lean, compared, found

@@ -28,7 +28,7 @@ from leansvm.ridge.criteria import (
     standard_error,
 )
 from leansvm.ridge.eigen import solve_for_every_C
-from leansvm.ridge.factor import RidgeModels, decompose, model_at, theta_at
+from leansvm.ridge.factor import RidgeModels, model_at, models_of_C, theta_at
 from leansvm.ridge.kfold import FoldSums, fold_errors
 from leansvm.ridge.sums import NormalEquations, Sums, keep_rows_of_Z, normal_equations
 from leansvm.rows import Block, RowBlocks, declare, total_weight
@@ -97,7 +97,7 @@ def solve_sums(
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     if several or not len(equations.c):  # no function but the bias has no triangular factor
-        models = decompose(equations, blocks.place).models(candidates)
+        models = models_of_C(equations, candidates, blocks.place)
     else:
         models = model_at(equations, float(candidates[0]))
     # as much as tiles may take, which follows the budget

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,14 @@ from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, lost_in_single, whiten
 from leansvm.basis.growing import FIRST_SIZE, first_columns, grow
 from leansvm.kernels import Kernel
+from leansvm.ridge import nested
 from leansvm.ridge.bracket import ChosenC
 from leansvm.ridge.criteria import draws_rows, rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
-from leansvm.ridge.nested import MOST_LOST, NestedFit, choose_size, start_nested, worth_single
+from leansvm.ridge.nested import MOST_LOST, NestedFit, choose_size, start_nested
 from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sums import FIRST_ROWS, Sums, add_up, drop_rows_of_Z, first_shift
-from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
+from leansvm.rows import RowBlocks, check_points, draw_for_all, points_within
 from leansvm.solution import Solution
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
@@ -146,23 +146,37 @@ class SparseProblem:
         that is nearly as good as any is taken; others double from the ``n_earlier``
         points of an earlier fit.
         """
-        largest = self._affordable(largest)
+        place = self.blocks.place  # memory and time allow so many points
+        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
+        if place is None or not doubles_are_fast(place):
+            largest = min(largest, _MOST_POINTS)
+        if place is None:
+            by_work = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
+            largest = min(largest, max(by_work, _ALWAYS_TRIED))
         if not selector.nested or n_earlier or selector.state_columns(largest):
             return self._double_size(points_of, max(FIRST_SIZE, n_earlier), largest)
         with self.phases("select"):
             basis = points_of(largest)
-            drawn, blocks = self._rows_for_sizes(largest)
+            drawn, blocks = None, self.blocks  # sizes are compared on all rows, or on some for all
+            if blocks.n_rows > _ROWS_COMPARED_WHOLE:
+                wanted = _ROWS_COMPARED if place is None else max(_ROWS_COMPARED, 4 * largest)
+                count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
+                rng = np.random.RandomState(self.criterion.seed)
+                drawn = draw_for_all(blocks, count, rng)
+                drawn = None if len(drawn.rows) == drawn.n_rows else drawn  # others have no weight
+            if drawn is not None:
+                blocks = drawn.as_data(blocks, 3 * (largest + 1))
         given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
         fit = start_nested(blocks, *given, self.criterion.seed)
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_folds = self.criterion.name == "kfold"
         with self.phases("sizes"), limited_blas():
             size, compared, judged = choose_size(fit, candidates)
-            dropped = fit.points.taken - fit.features.size
+            dropped = fit.taken - fit.features.size
             if drawn is not None:
                 compared["rows"] = len(drawn.rows)
                 compared["note"] = _note(fit, size, compared, self.blocks.n_rows)
-                single = fit.in_single and worth_single(self.blocks.n_rows, size)
+                single = fit.in_single and self.blocks.n_rows * size**2 >= nested.WORK_FOR_SINGLE
                 features = first_columns(fit.features, size)
                 features = replace(features, keep=False, single=single)
             else:
@@ -180,43 +194,21 @@ class SparseProblem:
             found = replace(found, keeps_rows=drawn is None or found.keeps_rows)
         return replace(found, dropped=dropped, sizes=compared)
 
-    def _affordable(self, largest: int) -> int:
-        """Return the most points that memory and time allow."""
-        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
-        place = self.blocks.place
-        if place is None or not doubles_are_fast(place):
-            largest = min(largest, _MOST_POINTS)
-        if place is None:
-            by_work = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
-            largest = min(largest, max(by_work, _ALWAYS_TRIED))
-        return largest
-
     def _double_size(
         self, points_of: Callable[[int], Basis], first: int, largest: int
     ) -> SummedBasis:
         """Choose, sum and solve anew at sizes that double, until that hardly pays."""
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_loo = replace(self, criterion=Criterion(C, "loo", True, seed=self.criterion.seed))
-        found = grow(partial(by_loo._sum_and_solve, points_of), first, largest)
+
+        def sum_and_solve(size: int) -> SummedBasis:
+            summed = by_loo.sum_size(points_of, size)
+            return replace(summed, solution=by_loo.solve(summed))
+
+        found = grow(sum_and_solve, first, largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
         return self.sum_size(points_of, max(found.features.size, 1))  # all may have been dropped
-
-    def _sum_and_solve(self, points_of: Callable[[int], Basis], size: int) -> SummedBasis:
-        found = self.sum_size(points_of, size)
-        return replace(found, solution=self.solve(found))
-
-    def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
-        """Return rows on which sizes are compared: all, or some that stand for them."""
-        blocks = self.blocks
-        if blocks.n_rows <= _ROWS_COMPARED_WHOLE:
-            return None, blocks
-        wanted = _ROWS_COMPARED if blocks.place is None else max(_ROWS_COMPARED, 4 * largest)
-        count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
-        drawn = draw_for_all(blocks, count, np.random.RandomState(self.criterion.seed))
-        if len(drawn.rows) == drawn.n_rows:  # the others have no weight
-            return None, blocks
-        return drawn, drawn.as_data(blocks, 3 * (largest + 1))
 
     # ------------------------------------------------------------------ solving
 
@@ -260,7 +252,9 @@ class SparseProblem:
         """Whether float32 columns change f by more than a small part of its left-out error."""
         L, rows = to_host(summed.features.L), self.blocks.head(FIRST_ROWS)[0]
         theta = solution.coef if L is None else L.T @ solution.coef
-        most = (_FLOAT32_LOSS * summed.sums.total().spread_of_targets()) ** 2
+        n_outputs, gram = summed.sums.n_outputs, summed.sums.total().gram
+        last = np.asarray(to_host(gram[-1 - n_outputs :, -1 - n_outputs :])).diagonal()
+        most = _FLOAT32_LOSS**2 * float(last[:-1].mean() / last[-1])  # of the targets' spread
         if solution.left_out is not None:
             # more rows make f larger: the sample on which sizes were compared saw less
             most = 4 * MOST_LOST * float(np.nanmean(np.square(solution.left_out).sum(axis=1)))

@@ -53,11 +53,6 @@ class Sums:
         gram = self.gram if np.array_equal(shift, self.shift) else shifted(self, self.gram, shift)
         return Sums(shift, gram, self.n_outputs, self.count)
 
-    def spread_of_targets(self) -> float:
-        """Root mean square of the (shifted) targets."""
-        last = np.asarray(to_host(self.gram[-1 - self.n_outputs :, -1 - self.n_outputs :]))
-        return float(np.sqrt(last.diagonal()[:-1].mean() / last[-1, -1]))
-
     def on_host(self) -> Sums:
         """Return the same sums on the host."""
         return Sums(self.shift, to_host(self.gram), self.n_outputs, self.count)
@@ -112,12 +107,9 @@ def first_shift(
 
 @declare("X", "y", "weight")
 def _gram_of_block(block: Block, features: FeatureMap, shift: Array) -> Any:
-    return _gram_of_rows(rows_of_Z(block, features, shift), block, features, shift)
-
-
-def _gram_of_rows(Z: Any, block: Block, features: FeatureMap, shift: Array) -> Any:
     """Return Z'Z in float64; where Z is float32, the sums of targets and weights are exact."""
-    G, r = gram(Z), features.width
+    Z, r = rows_of_Z(block, features, shift), features.width
+    G = gram(Z)
     if isinstance(Z, np.ndarray) and Z.dtype == np.float32:
         G[r:, r:] = moments_of_targets(block, shift[r:])
     return G
@@ -138,9 +130,8 @@ class MomentRows:
 
 @declare("X", "y", "weight", keeps=MomentRows)
 def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
-    Z = rows_of_Z(block, features, shift)
-    block.keep(MomentRows(Z))
-    return _gram_of_rows(Z, block, features, shift)
+    block.keep(MomentRows(rows_of_Z(block, features, shift)))
+    return _gram_of_block(block, features, shift)
 
 
 @declare("X", "y", "weight", keeps=MomentRows)
@@ -165,12 +156,8 @@ def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
             Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
         else:
             Z = empty((columns, n), block.X).T  # parts of its columns are multiplied
-    features.of(block, out=Z[:, : features.width])
-    return complete(Z, block, features.width, shift)
-
-
-def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
-    """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
+    width = features.width
+    features.of(block, out=Z[:, :width])
     xp = namespace(Z)
     if xp is np:  # targets are centred before they are rounded
         Z[:, :width] -= shift[:width].astype(Z.dtype, copy=False)

@@ -10,8 +10,7 @@ does not reach. Without this second term, basis rows would look less certain tha
 
 `PrimalLeftOut` has A, of the size of the basis; `DualLeftOut` has G = K + diag(1 / (C s)), of the
 number of rows, for machines whose basis is (nearly) all rows: S(x) = G^-1 k(x) + u (1 - u'k(x)) /
-(A_b + 1'u) with u = G^-1 1 and A_b the penalty of the bias; 1 - h_i = T_ii / (C s_i) does not
-cancel.
+(A_b + 1'u), u = G^-1 1, A_b the penalty of the bias; 1 - h_i = T_ii / (C s_i) does not cancel.
 """
 
 from __future__ import annotations
@@ -252,12 +251,10 @@ class PrimalLeftOut(LeftOut):
         if self._kept is not None and m < 2 * c.shape[1] * width:
             first = self._kept @ (self._kept.T @ a)
             return first - own * a, squares_by_pairs(self._kept, c, dtype)
-        first, second = sums_by_forms(self.coordinates_of_rows, self._slices(), a, c, dtype)
-        return first - own * a, second - own**2 * c
-
-    def _slices(self) -> list[slice]:
         step = max(1, _TILE_BYTES // 4 // self.bytes_a_row)
-        return [slice(a, a + step) for a in range(0, len(self.rows), step)]
+        tiles = [slice(start, start + step) for start in range(0, m, step)]
+        first, second = sums_by_forms(self.coordinates_of_rows, tiles, a, c, dtype)
+        return first - own * a, second - own**2 * c
 
     def coordinates_of_rows(self, rows: Any) -> Array:
         """Return w_i of some training rows."""
@@ -326,10 +323,11 @@ class DualLeftOut(LeftOut):
         diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
         self.residual = self.beta / diagonal[:, None]
         self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - FLOOR)
-        if isinstance(kernel, KernelFeatures):
-            self.beyond = beyond_basis(kernel, X, self._points, C)
-        else:
-            self.beyond = C * kernel.change_to_bounds(X)
+        self.beyond = (
+            C * kernel.change_to_bounds(X)
+            if isinstance(kernel, Kernel)
+            else (beyond_basis(kernel, X, self._points, C))
+        )
 
     def _similar(self, X: Any) -> Array:
         """Return k(x, x_i) of rows and all training rows."""

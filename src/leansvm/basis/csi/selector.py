@@ -174,7 +174,10 @@ class _Search:
         index = np.array([row.row], dtype=np.intp)
         x = self._blocks.take(index)
         point = self._kernel.points(x, index)
-        self._raise_floor(row.E)
+        # rounding: g is off by eps K / sqrt(E), so g_i^2 by as much times sqrt(E_i)
+        assert self._missed is not None
+        floor = self._floor * float(np.sqrt(self._missed.E / row.E))
+        self._criterion = self._criterion._replace(floor=max(floor, self._criterion.floor))
         # its residual afresh: E has gathered rounding errors, and they would enter P P_t' = K_Mt
         K_tt = float(np.asarray(self._kernel.block(x, point, dtype=np.float64))[0, 0])
         residual = max(K_tt - float(row.factor @ row.factor), 0.5 * row.E)
@@ -191,13 +194,6 @@ class _Search:
         self._z = np.vstack([self._z, targets])
         self._tail = np.append(self._tail, tail)
         return added, float(seen)
-
-    def _raise_floor(self, E: float) -> None:
-        """Allow for rounding: g is off by eps K / sqrt(E), so g_i^2 by as much times sqrt(E_i)."""
-        assert self._missed is not None
-        floor = self._floor * float(np.sqrt(self._missed.E / E))
-        if floor > self._criterion.floor:
-            self._criterion = self._criterion._replace(floor=floor)
 
     def _orthogonalise(
         self, h: Array, mean: float, square: float

@@ -1,0 +1,235 @@
+"""Kernels e^-D of a sum over features, for which a compiled loop is the fastest way.
+
+laplacian D = sum_f gamma_f |x_f - z_f|; chi2 D = gamma sum_f (x_f - z_f)^2 / (x_f + z_f), of
+features >= 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import manhattan_distances
+
+from leansvm._accelerated import apply_in_place, manhattan
+from leansvm._array_api import from_host, zeros
+from leansvm._compile import compiles
+from leansvm.kernels._function import (
+    Array,
+    DistanceKernel,
+    RowForm,
+    capped,
+    fill_tiles,
+    smallest_exponent,
+)
+from leansvm.linalg import canonical_csr, scaled_rows
+
+_MODERATE = 1e-30, 1e30  # gammas that float32 holds well
+_LEAST_EXPONENT = {kind: smallest_exponent(np.empty(0, kind)) for kind in (np.float32, np.float64)}
+_NEGATIVE = (
+    "kernel='chi2' needs features that are all >= 0, such as counts or histograms: shift or "
+    "rescale X (for instance with MinMaxScaler(clip=True)), or use another kernel."
+)
+
+
+class ByFeature(DistanceKernel):
+    """e^-D, where a compiled loop over features gives D; subclasses say what a feature adds to it.
+
+    Gradients are k times one slope for each feature; where k has a kink, the slope is that of the
+    middle, 0.
+    """
+
+    of_differences: ClassVar[bool] = False  # D is one of x - z: rows may be moved to the origin
+
+    def prepared(self, X: Any, dtype: Any) -> Any:
+        """Return rows, or points, as the loop over features takes them."""
+        raise NotImplementedError
+
+    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
+        """Write -D of prepared rows and points; dense points have one row for each feature."""
+        raise NotImplementedError
+
+    def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
+        """Set out_if = sum_j V_ij s(x_if, z_fj), gamma_f s the slope of D by x_f."""
+        raise NotImplementedError
+
+    def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write e^-D tile by tile, in float32 where all arrays are and gamma is moderate."""
+        is_sparse, low, high = sparse.issparse(X), *_MODERATE
+        if is_sparse != sparse.issparse(Z):
+            Z = sparse.csr_matrix(Z) if is_sparse else Z.toarray()
+        if self.of_differences and out.dtype == np.float32 != X.dtype and not is_sparse:
+            centre = Z.mean(axis=0, dtype=np.float64)  # before rows are rounded
+            X, Z = (X - centre).astype(np.float32), (Z - centre).astype(np.float32)
+        single = X.dtype == Z.dtype == out.dtype == np.float32 and not is_sparse
+        if single:
+            gamma = np.asarray(self.gamma)
+            single = bool(np.all((gamma == 0) | ((gamma >= low) & (gamma <= high))))
+        dtype = np.float32 if single else np.float64
+        points, least = self.prepared(Z, dtype), _LEAST_EXPONENT[dtype]
+        points = points if sparse.issparse(points) else np.ascontiguousarray(points.T)
+
+        def fill(start: int, stop: int) -> None:
+            rows = out[start:stop]
+            fits = rows.dtype == dtype and rows.flags.c_contiguous
+            values = rows if fits else np.empty(rows.shape, dtype)
+            with np.errstate(over="ignore"):
+                self.minus_distances(self.prepared(X[start:stop], dtype), points, values)
+            np.clip(values, least, 0.0, out=values)
+            np.exp(values, out=values)
+            if not fits:
+                rows[...] = values
+
+        fill_tiles(fill, out.shape[0], max(out.shape[1], X.shape[1]))
+
+    def curvature(self, sums: Array) -> Array:
+        return np.exp(-sums)
+
+    def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
+        """Return -gamma_f sum_j c_j k_j s(x_f, z_jf) of every row and feature."""
+        values, parts = np.empty((len(X), len(Z))), []
+        self.block(X, Z, values)
+        X, Zt = np.ascontiguousarray(X), np.ascontiguousarray(Z.T)
+        for c in coef.T:
+            sums = np.empty(X.shape)
+            self.slope_sums(values * c, X, Zt, sums)
+            parts.append(-np.asarray(self.gamma) * sums)
+        return np.stack(parts, axis=2)
+
+
+class Laplacian(ByFeature):
+    """The product of one e^-gamma_f |x_f - z_f| for each feature."""
+
+    name = "laplacian"
+    gamma_is = "one or per feature"
+    sum = "absolute"
+    of_differences = True
+
+    def prepared(self, X: Any, dtype: Any) -> Any:
+        """Return the features that count, contiguous, or scaled CSR rows."""
+        gamma = self.gamma if isinstance(self.gamma, np.ndarray) else None
+        if sparse.issparse(X):
+            # as scikit-learn's compiled code takes CSR: float64, int32, no duplicates
+            scaled = sparse.csr_matrix(scaled_rows(X, gamma), dtype=np.float64, copy=True)
+            result = canonical_csr(scaled)
+            if result.nnz < np.iinfo(np.int32).max:
+                result.indices = result.indices.astype(np.int32)
+                result.indptr = result.indptr.astype(np.int32)
+            return result
+        used = slice(None) if gamma is None or gamma.all() else np.flatnonzero(gamma)
+        return np.asarray(X[:, used], dtype, order="C")
+
+    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
+        """Write -D by a compiled loop; CSR rows by scikit-learn's, which keeps them sparse."""
+        if sparse.issparse(rows):
+            factor = -1.0 if isinstance(self.gamma, np.ndarray) else -self.gamma
+            np.multiply(manhattan_distances(rows, points), factor, out=out)
+            return
+        gamma = np.asarray(self.gamma)
+        gamma = gamma[gamma > 0] if gamma.ndim else np.full(rows.shape[1], gamma)
+        weights = gamma.astype(out.dtype)
+        if compiles.get():
+            from leansvm.kernels._compiled import absolute
+
+            absolute(rows, points, weights, out)
+        else:
+            np.negative(cdist(rows * weights, points.T * weights, "cityblock"), out=out)
+
+    def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
+        gamma = capped(xp, X, self.gamma)
+        if isinstance(gamma, np.ndarray):
+            centre = xp.mean(Z, axis=0, keepdims=True)
+            scales = from_host(gamma, X, dtype=X.dtype)[None, :]
+            X, Z, gamma = (X - centre) * scales, (Z - centre) * scales, 1.0
+        exponents = manhattan(X, Z)
+        exponents *= -gamma
+        return apply_in_place("exp", exponents)
+
+    def row_form(self, points: Array) -> RowForm:
+        return LaplacianRow(self.feature_scales(points.shape[1]), points)
+
+    def pair_sums(self, X: Array, Z: Array) -> Array:
+        from leansvm.kernels._compiled import absolute
+
+        D, gamma = np.empty((len(X), len(Z))), self.feature_scales(X.shape[1]).copy()
+        absolute(np.ascontiguousarray(X), np.ascontiguousarray(Z.T), gamma, D)
+        return np.negative(D, out=D)
+
+    def distance(self, x: Array, z: Array) -> Array:
+        return np.abs(x - z)
+
+    def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
+        from leansvm.kernels._compiled import sign_sums
+
+        sign_sums(V, X, Zt, out)
+
+    def slope_along(self, x: Array, z: Array, f: int) -> Array:
+        return self.gamma_of(f) * np.sign(x - z)
+
+
+class LaplacianRow:
+    """Values between a row and all points."""
+
+    def __init__(self, gamma: Array, points: Array) -> None:
+        self.used = np.flatnonzero(gamma)
+        self.points, self.minus = np.ascontiguousarray(points[:, self.used]), -gamma[self.used]
+
+    def __call__(self, x: Array) -> Array:
+        """Return k(x, z_j) of every point."""
+        difference = self.points - x[self.used]
+        np.abs(difference, out=difference)
+        values = difference.dot(self.minus)
+        return np.exp(values, out=values)
+
+
+class Chi2(ByFeature):
+    """A kernel of histograms. Terms with x_f = z_f = 0 are 0."""
+
+    name = "chi2"
+    gamma_is = "one number"
+    sum = "chi2"  # with gamma, it is that of gamma x and gamma z
+
+    def prepared(self, X: Any, dtype: Any) -> NDArray[Any]:
+        """Return dense rows; refuse negative features."""
+        rows = np.asarray(X.toarray() if sparse.issparse(X) else X, dtype, order="C")
+        if rows.min(initial=0.0) < 0:
+            raise ValueError(_NEGATIVE)
+        return rows
+
+    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
+        from leansvm.kernels._compiled import chi2
+
+        chi2(rows, points, np.finfo(out.dtype).smallest_normal, out)
+        out *= out.dtype.type(self.gamma)
+
+    def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
+        if bool(xp.any(X < 0)) or bool(xp.any(Z < 0)):
+            raise ValueError(_NEGATIVE)
+        exponents = zeros((X.shape[0], Z.shape[0]), X, X.dtype)
+        tiny = float(xp.finfo(X.dtype).smallest_normal)
+        for f in range(X.shape[1]):
+            x, z = X[:, f][:, None], Z[:, f][None, :]
+            difference = x - z
+            difference *= difference
+            difference /= xp.clip(x + z, tiny, None)
+            exponents += difference
+        exponents *= -capped(xp, X, self.gamma)
+        return apply_in_place("exp", exponents)
+
+    def distance(self, x: Array, z: Array) -> Array:
+        return (x - z) ** 2 / np.maximum(x + z, np.finfo(np.float64).smallest_normal)
+
+    def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
+        from leansvm.kernels._compiled import chi2_sums
+
+        chi2_sums(V, X, Zt, out)
+
+    def slope_along(self, x: Array, z: Array, f: int) -> Array:
+        """Return gamma (x - z)(x + 3 z) / (x + z)^2, the ratio 1 at x = z = 0."""
+        total = x + z
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = (x - z) * (x + 3 * z) / total**2
+        return self.gamma_of(f) * np.where(total > 0, slope, 1.0)
