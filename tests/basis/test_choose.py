@@ -113,7 +113,7 @@ def test_names_and_sizes():
     assert basis_size(RandomBasis(), "auto", 200) == (200, True)
     assert basis_size(RandomBasis(), "auto", 10**6) == (LAST_SIZE, True)
     assert basis_size(everything, "auto", 200) == (200, False)
-    with pytest.warns(UserWarning, match="using all rows"):
+    with pytest.warns(UserWarning, match="all rows are used"):
         assert basis_size(RandomBasis(), 300, 200) == (200, False)
     with pytest.raises(ValueError, match="basis must be one of random"):
         resolve_basis("best", 3, 200, False)

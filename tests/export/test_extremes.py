@@ -199,7 +199,7 @@ def test_rows_that_python_refuses_throw_in_javascript(labels, tmp_path):
     assert int(first) == model.predict(rows[:1])[0]
     assert others[:2] == [f"x{i} must be finite, not NaN" for i in (0, 2)]
     assert all("must be finite" in line for line in (*others[:6], others[-1]))
-    assert others[-2] == "A row has [], but training had ['x0', 'x1', 'x2']."
+    assert others[-2] == "A row has no columns; the columns of training are ['x0', 'x1', 'x2']."
     assert others[6:9] == [f"a row has 3 values, not {n}" for n in (0, 2, 4)]
 
 

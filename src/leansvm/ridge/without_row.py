@@ -323,11 +323,10 @@ class DualLeftOut(LeftOut):
         diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
         self.residual = self.beta / diagonal[:, None]
         self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - FLOOR)
-        self.beyond = (
-            C * kernel.change_to_bounds(X)
-            if isinstance(kernel, Kernel)
-            else (beyond_basis(kernel, X, self._points, C))
-        )
+        if isinstance(kernel, KernelFeatures):
+            self.beyond = beyond_basis(kernel, X, self._points, C)
+        else:
+            self.beyond = C * kernel.change_to_bounds(X)
 
     def _similar(self, X: Any) -> Array:
         """Return k(x, x_i) of rows and all training rows."""

@@ -73,10 +73,8 @@ class RowEncoder:
             row = dict(zip(self.names, row, strict=True))
         elif not row or not row.keys() <= self.names.keys():
             unknown = list(row.keys() - self.names.keys())
-            raise ValueError(
-                f"A row has the unknown columns {unknown[:20]}; the columns of training are "
-                f"{[*self.names][:20]}."
-            )
+            what = f"the unknown columns {unknown[:20]}" if unknown else "no columns"
+            raise ValueError(f"A row has {what}; the columns of training are {[*self.names][:20]}.")
         out, given = self.template[:], row.get
         for name, place, gap in self.numbers:
             value = given(name)
