@@ -181,7 +181,7 @@ class SparseProblem:
                 features = replace(features, keep=False, single=single)
             else:
                 evaluation = fit.evaluation if fit.evaluation and fit.evaluation.outside else None
-                model = judged.model if evaluation and size == fit.features.size else None
+                model = judged.model if size == fit.features.size else None
                 judged = ChosenC(judged.error, judged.C, model=model, evaluation=evaluation)
                 width = size + fit.features.width - fit.features.size
                 keeps = by_folds or self._kept_bytes(width) > 0
