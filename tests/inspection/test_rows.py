@@ -42,7 +42,8 @@ def test_rows_are_those_of_refitting(rows, kind):
         kept = np.arange(120) != i
         less = machines(X)[kind].fit(X[kept], Y[kept], sample_weight=weight[kept])
         residual = Y[i] - less.predict(X[i : i + 1])[0]
-        np.testing.assert_allclose(found.residual[i], residual, rtol=1e-8)
+        # nearly dependent points: which of them are dropped depends on the processor
+        np.testing.assert_allclose(found.residual[i], residual, rtol=1e-7)
         # e = r (1 - h)
         share = 1 - (Y[i] - model.predict(X[i : i + 1])[0]) / residual
         np.testing.assert_allclose(found.leverage[i], share, rtol=1e-6)
