@@ -184,6 +184,18 @@ def test_the_parts_of_a_mixture_are_weighed_by_leave_one_out():
         assert least <= found.report["weights"].get("laplacian", 0.0) <= most
 
 
+@pytest.mark.parametrize("smooth", [True, False])
+def test_a_gaussian_part_must_be_clearly_better_alone(smooth):
+    X = np.random.default_rng(0).uniform(-2, 2, size=(400, 2))
+    f = np.sin(2 * X[:, 0] + X[:, 1]) if smooth else np.abs(X[:, 0]) + (X[:, 1] > 0)
+    kernels = ("rbf", "matern32", "laplacian", "linear")
+    found = learn(X, f + 0.01 * np.random.default_rng(1).normal(size=400), kernels)
+    errors = found.report["log_loo"]
+    gain = min(errors["matern32"], errors["laplacian"]) - errors["rbf"]
+    assert gain > 0.2 if smooth else gain < 0.0  # far from the bound of 0.1
+    assert ("rbf" in found.report["weights"]) == smooth
+
+
 # ------------------------------------------------------------------ few rows
 
 

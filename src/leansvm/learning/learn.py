@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,9 @@ _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to lea
 _LINEAR_GAIN = 0.01  # by which the linear part must lower log S: beyond the rows it is a risk
 # where the linear part joins: its omega less the largest of the others, iterations of the search
 _LINEAR_START, _LINEAR_STEPS = -2.0, 8
+# by which the Gaussian alone must lower log S below the other parts of distances to join them: with
+# less it gains on the sample and loses on other rows, most of all where these lie apart
+_GAUSSIAN_GAIN = 0.1
 _LEAST_PART_WEIGHT = 0.02  # parts of smaller weight may be dropped
 
 
@@ -176,24 +180,27 @@ def _is_line(search: ScaleSearch, kernels: Sequence[str]) -> bool:
 
 def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, Any]) -> Scales:
     """Learn every part alone, then those of distances together; then let the linear one join."""
-    alone, near = [], []
+    alone = {}
     for kernel in kernels:
         scales = search.minimise(search.start([kernel]), TIED, tied=True)
         if kernel != "linear":
             scales = search.minimise(scales, ALONE if len(kernels) > 1 else FIRST)
-            near.append(scales.log_gamma)
-        alone.append(scales)
+        alone[kernel] = scales
         report["log_loo"][kernel] = scales.log_loo
     if len(alone) == 1:
-        return alone[0]
-    best = alone[int(np.argmin(list(report["log_loo"].values())))]
-    names, equal = tuple(kernels[: len(near)]), np.zeros(len(near))
-    without = search.minimise(Scales(names, np.concatenate(near), equal, best.log_lam), FIRST)
-    if len(near) == len(kernels):
+        return alone[kernel]
+    line, best = alone.pop("linear", None), min(alone.values(), key=attrgetter("log_loo"))
+    if "rbf" in alone:
+        others = min(scales.log_loo for name, scales in alone.items() if name != "rbf")
+        if alone["rbf"].log_loo > others - _GAUSSIAN_GAIN:
+            del alone["rbf"]
+    near = np.concatenate([scales.log_gamma for scales in alone.values()])
+    without = search.minimise(Scales(tuple(alone), near, np.zeros(len(alone)), best.log_lam), FIRST)
+    if line is None:
         return without
     joined = Scales(
-        tuple(kernels),
-        np.concatenate([without.log_gamma, alone[-1].log_gamma]),
+        (*alone, "linear"),
+        np.concatenate([without.log_gamma, line.log_gamma]),
         np.append(without.omega, without.omega.max() + _LINEAR_START),
         without.log_lam,
     )
