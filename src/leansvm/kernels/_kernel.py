@@ -7,7 +7,6 @@ kernel is a class in a file for its family: to add one, write the class and list
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,8 +78,6 @@ class Kernel:
            [0.60653066]])
     """
 
-    _mixture: Mixture | None = None  # older model files have none
-
     def __init__(
         self,
         name: str | Mixture | Callable[..., Any] = "rbf",
@@ -108,6 +105,14 @@ class Kernel:
         self.clip = None if clip is None else check_bounds(clip)
         # rows are rows of a kernel matrix, points are column numbers
         self.precomputed = name == "precomputed"
+        # the kernel's own class, which knows its formulas, with these parameters
+        self.function: KernelFunction
+        if self._mixture is not None:
+            self.function = self._mixture
+        elif callable(name):
+            self.function = UserFunction(name)
+        else:
+            self.function = FUNCTIONS[name](self.gamma, degree, coef0)
         # k(x, x) is exactly 1 for every x
         self.has_unit_diagonal = self.function.has_unit_diagonal
 
@@ -123,21 +128,13 @@ class Kernel:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(vars(self))
-        state.pop("function", None)  # it is made from the rest
+        del state["function"]  # it is made from the rest
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        vars(self).pop("function", None)  # a file may hold anything
-
-    @cached_property
-    def function(self) -> KernelFunction:
-        """The kernel's own class, which knows its formulas, with these parameters."""
-        if self._mixture is not None:
-            return self._mixture
-        if callable(self.name):
-            return UserFunction(self.name)
-        return FUNCTIONS[self.name](self.gamma, self.degree, self.coef0)
+        """Build the kernel as its constructor does, with all checks: files may hold anything."""
+        numbers = {key: state[key] for key in ("gamma", "degree", "coef0", "clip")}
+        vars(self).update(vars(Kernel(state.get("_mixture") or state["name"], **numbers)))
 
     def points(self, rows: Any, indices: NDArray[np.intp]) -> Any:
         """Return what `block` takes as points: the rows themselves, or column numbers."""

@@ -22,16 +22,16 @@ from scipy.spatial.distance import cdist
 from leansvm import linalg
 from leansvm._accelerated import apply_in_place, product_eps, put
 from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host, zeros
+from leansvm._parallel import for_tiles
 from leansvm.kernels._function import (
     Array,
     DistanceKernel,
     Gamma,
     RowForm,
     capped,
-    fill_tiles,
     smallest_exponent,
 )
-from leansvm.linalg import dense_rows64, distance_product, used_features
+from leansvm.linalg import dense_rows64, distance_product, tile_rows, used_features
 
 
 class Radial(DistanceKernel):
@@ -95,7 +95,7 @@ class Radial(DistanceKernel):
             if not same:
                 out[start:stop] = rows
 
-        fill_tiles(fill, *out.shape)
+        for_tiles(len(out), tile_rows(out.shape[1]), fill)
 
     def _fill_by_differences(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         """Fill the block from differences of coordinates: exact near equal points, but slower."""
@@ -114,7 +114,7 @@ class Radial(DistanceKernel):
                 squared *= factor
                 out[start:stop] = self.in_place(squared)
 
-        fill_tiles(fill, out.shape[0], max(out.shape[1], X.shape[1]))
+        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     # ------------------------------------------------------------------ other array libraries
 
