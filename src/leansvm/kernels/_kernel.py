@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import device_of, foreign_namespace, to_host
-from leansvm.kernels._columns import ClippedRow, check_bounds, clipped
+from leansvm.kernels._columns import ClippedRow
 from leansvm.kernels._function import (
     DistanceKernel,
     Gamma,
@@ -28,7 +28,7 @@ from leansvm.kernels.dot import Cosine, Linear, Poly, Sigmoid
 from leansvm.kernels.given import Precomputed, UserFunction
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
-from leansvm.linalg import dense_rows64, tile_rows
+from leansvm.linalg import check_bounds, clipped, dense_rows64, tile_rows
 
 _CLASSES: tuple[type[KernelFunction], ...] = (
     *(Linear, Gaussian, Matern12, Matern32, Matern52, Laplacian),
