@@ -125,7 +125,7 @@ def clipped(X: Any, bounds: Bounds) -> Any:
     """
     if X.shape[1] != len(bounds[0]):
         raise ValueError(f"clip has bounds of {len(bounds[0])} features, X has {X.shape[1]}.")
-    xp = foreign_namespace(X)
+    xp = None if isinstance(X, np.ndarray) else foreign_namespace(X)
     if xp is not None:
         lower, upper = (from_host(side, X, dtype=X.dtype)[None, :] for side in bounds)
         return xp.clip(X, lower, upper)

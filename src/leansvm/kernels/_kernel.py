@@ -169,7 +169,7 @@ class Kernel:
             return out
         function, step = self.function, len(out)
         if self.clip is not None:  # copies of some megabytes, each cut into tiles for all threads
-            step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
+            step = 8 * tile_rows(max(X.shape[1], width))
         for start in range(0, len(out), step):
             rows = X if self.clip is None else clipped(X[start : start + step], self.clip)
             function.block(rows, Z, out[start : start + step])
