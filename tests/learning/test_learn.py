@@ -357,7 +357,8 @@ def test_bounds_of_sparse_rows_contain_0():
     X = np.random.default_rng(0).normal(size=(200, 2)) + 30.0
     X[0] = [500.0, 0.0]
     assert clipped_units(X, np.ones(200), contain_zero=False).lower[1] > 0
-    lower, upper = clipped_units(X, np.ones(200), contain_zero=True).clip(np.ones(2, bool))
+    units = clipped_units(X, np.ones(200), contain_zero=True)
+    lower, upper = units.lower, units.upper
     assert (lower <= 0).all() and (upper >= 0).all()
     assert upper[0] < 500.0
 
