@@ -152,13 +152,18 @@ class Kernel:
         out : ndarray of shape (n, r), optional
             Where to write (NumPy and CSR input only).
         dtype : dtype, optional
-            Type of the result: by default that of ``X`` (float64 unless X is float32).
+            Type of the result: by default that of ``X`` (float64 unless X is float32). Arrays of
+            other libraries are worked on in this type.
         """
         if isinstance(self.gamma, np.ndarray) and len(self.gamma) != X.shape[1]:
             refuse_length(self.gamma, X.shape[1])
+        xp, width = None if isinstance(X, np.ndarray) else foreign_namespace(X), Z.shape[0]
+        if xp is not None and dtype is not None:
+            kind = getattr(xp, np.dtype(dtype).name)
+            X = xp.astype(X, kind, copy=False)
+            Z = Z if self.precomputed else xp.astype(Z, kind, copy=False)
         if self.clip is not None:
             Z = clipped(Z, self.clip)
-        xp, width = None if isinstance(X, np.ndarray) else foreign_namespace(X), Z.shape[0]
         if xp is not None:
             if X.shape[0] == 0 or width == 0:
                 return xp.zeros((X.shape[0], width), dtype=X.dtype, device=device_of(X))
