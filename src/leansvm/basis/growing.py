@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from leansvm._array_api import foreign_namespace, rows_at, to_host
+from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
 from leansvm._phases import out_of_time
 from leansvm.basis.features import ColumnRows, KernelFeatures
 from leansvm.basis.on_device import CLEAR, factor_by_pivots
@@ -69,8 +69,8 @@ def extended(
     if features.L is None:
         kept = np.arange(size)
         return replace(features, points=rows_at(points, kept), kept=kept)
-    own, values = rows_at(rows, new), []
-    for others in (rows_at(points, new), features.points):
+    own, values = in_float64(rows_at(rows, new)), []
+    for others in (in_float64(rows_at(points, new)), in_float64(features.points)):
         K = to_host(kernel.block(own, others, dtype=np.float64))
         values.append(np.array(K, np.float64))
     K, below = values

@@ -105,6 +105,9 @@ class Kernel:
         self.clip = None if clip is None else check_bounds(clip)
         # rows are rows of a kernel matrix, points are column numbers
         self.precomputed = name == "precomputed"
+        # what ``kernel`` of an estimator takes, and ``gamma_`` of a fitted model
+        self.given: Any = self.name if self._mixture is None else self._mixture
+        self.scales: Any = self.gamma if self._mixture is None else self._mixture.gamma_by_part
         # the kernel's own class, which knows its formulas, with these parameters
         self.function: KernelFunction
         if self._mixture is not None:
@@ -116,20 +119,9 @@ class Kernel:
         # k(x, x) is exactly 1 for every x
         self.has_unit_diagonal = self.function.has_unit_diagonal
 
-    @property
-    def given(self) -> Any:
-        """What ``kernel`` of an estimator takes: a name, a mixture or the user's function."""
-        return self.name if self._mixture is None else self._mixture
-
-    @property
-    def scales(self) -> Any:
-        """``gamma_`` of a fitted model: gamma, or the scales of every part of a mixture."""
-        return self.gamma if self._mixture is None else self._mixture.gamma_by_part
-
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(vars(self))
-        del state["function"]  # it is made from the rest
-        return state
+        made = "function", "given", "scales"  # from the rest
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Build the kernel as its constructor does, with all checks: files may hold anything."""
