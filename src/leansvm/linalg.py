@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from leansvm._array_api import as_float64, foreign_namespace, from_host
+from leansvm._array_api import as_float64, foreign_namespace, like_rows
 
 # Threaded OpenBLAS potrf crashes the interpreter from m ~ 17,000 on some machines.
 LAPACK_SAFE_ROWS = 12_000
@@ -127,7 +127,7 @@ def clipped(X: Any, bounds: Bounds) -> Any:
         raise ValueError(f"clip has bounds of {len(bounds[0])} features, X has {X.shape[1]}.")
     xp = None if isinstance(X, np.ndarray) else foreign_namespace(X)
     if xp is not None:
-        lower, upper = (from_host(side, X, dtype=X.dtype)[None, :] for side in bounds)
+        lower, upper = (like_rows(side, X, dtype=X.dtype)[None, :] for side in bounds)
         return xp.clip(X, lower, upper)
     lower, upper = np.asarray(bounds, X.dtype if X.dtype.kind == "f" else np.float64)
     if not sparse.issparse(X):

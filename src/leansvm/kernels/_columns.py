@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._array_api import foreign_namespace, like_rows
 from leansvm.kernels._function import Array, RowForm
 from leansvm.linalg import Bounds
 
@@ -52,7 +52,7 @@ class Curve(NamedTuple):
         xp = foreign_namespace(values)
         if xp is None:
             return np.interp(values, self.x, self.y)
-        x, y = (from_host(side, values, dtype=values.dtype) for side in (self.x, self.y))
+        x, y = (like_rows(side, values, dtype=values.dtype) for side in (self.x, self.y))
         values = xp.clip(values, x[0], x[-1])
         right = xp.clip(xp.searchsorted(x, values), 1, len(self.x) - 1)
         low, high = xp.take(x, right - 1), xp.take(x, right)

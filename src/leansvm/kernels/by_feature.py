@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from leansvm._accelerated import apply_in_place, manhattan
-from leansvm._array_api import from_host, zeros
+from leansvm._array_api import like_rows, zeros
 from leansvm._compile import compiles
 from leansvm._parallel import for_tiles
 from leansvm.kernels._function import (
@@ -138,7 +138,7 @@ class Laplacian(ByFeature):
         gamma = capped(xp, X, self.gamma)
         if isinstance(gamma, np.ndarray):
             centre = xp.mean(Z, axis=0, keepdims=True)
-            scales = from_host(gamma, X, dtype=X.dtype)[None, :]
+            scales = like_rows(gamma, X, dtype=X.dtype)[None, :]
             X, Z, gamma = (X - centre) * scales, (Z - centre) * scales, 1.0
         exponents = manhattan(X, Z)
         exponents *= -gamma

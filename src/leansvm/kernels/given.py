@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._array_api import foreign_namespace, like_rows
 from leansvm._parallel import for_tiles
 from leansvm.kernels._function import Array, Expression, KernelFunction, float_type
 from leansvm.linalg import tile_rows
@@ -31,7 +31,7 @@ class Precomputed(KernelFunction):
         for_tiles(len(out), tile_rows(out.shape[1]), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        return xp.take(X, from_host(Z, X, dtype=xp.int64), axis=1)
+        return xp.take(X, like_rows(Z, X, dtype=xp.int64), axis=1)
 
     def diag(self, X: Any, start: int = 0) -> Any:
         """Return entries (i, start + i)."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import foreign_namespace, from_host, namespace
+from leansvm._array_api import foreign_namespace, like_rows, namespace
 from leansvm.kernels._columns import (
     CurvesOfRow,
     check_curves,
@@ -363,7 +363,7 @@ def _at(X: Any, numbers: Array) -> Any:
     """Return numbers where the rows are, in their type."""
     if foreign_namespace(X) is None:
         return numbers.astype(float_type(X))
-    return from_host(numbers, X, dtype=X.dtype)
+    return like_rows(numbers, X, dtype=X.dtype)
 
 
 def _added(function: DistanceKernel, columns: NDArray[np.intp], X: Array, Z: Array) -> Array:

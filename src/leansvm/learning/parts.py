@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._accelerated import apply_in_place, manhattan
-from leansvm._array_api import from_host, to_host, zeros
+from leansvm._array_api import like_rows, to_host, zeros
 from leansvm._compile import compiled
 from leansvm.kernels import FUNCTIONS
 
@@ -52,7 +52,7 @@ class ScaledMixture:
                 used: Any = slice(None) if scales.all() else np.flatnonzero(scales)
                 scale = scales[used].astype(Z.dtype)
             else:
-                used, scale = slice(None), from_host(scales, Z, dtype=Z.dtype)
+                used, scale = slice(None), like_rows(scales, Z, dtype=Z.dtype)
             points = Z[:, used]
             if kernel == "laplacian":
                 right = np.ascontiguousarray(points.T) if xp is np else points * scale
