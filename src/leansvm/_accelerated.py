@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from leansvm._array_api import (
     empty,
     foreign_namespace,
-    from_host,
     library_of,
+    like_rows,
     matmul_into,
     namespace,
     to_host,
@@ -104,9 +104,9 @@ def put(array: Any, rows: Any, values: Any, columns: Any = None) -> None:
             array[place] = values if isinstance(values, float) else values[i, ...]
     elif len(rows):
         integers = namespace(array).int64
-        place = from_host(rows, array, dtype=integers)
+        place = like_rows(rows, array, dtype=integers)
         if columns is not None:
-            place = place, from_host(columns, array, dtype=integers)
+            place = place, like_rows(columns, array, dtype=integers)
         array[place] = values
 
 
@@ -153,7 +153,7 @@ def hashed_rows(X: Any, odd: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
     xp, tile = namespace(X), max(1, 2**26 // max(X.shape[1], 1))
     # integers with a sign: the same bits, as long as shifts bring in zeros
     multiplier = int(np.uint64(0x9E3779B97F4A7C15).astype(np.int64))
-    factors = from_host(odd.view(np.int64), X, dtype=xp.int64)
+    factors = like_rows(odd.view(np.int64), X, dtype=xp.int64)
     for start in range(0, X.shape[0], tile):
         rows = xp.astype(X[start : start + tile, :], xp.float64) + 0.0
         bits = rows.view(xp.int64)

@@ -60,15 +60,18 @@ def dispatched_namespace(X: Any) -> Any | None:
         return None
 
 
-def like_rows(array: Any, X: Any) -> Any:
-    """Return a host array as an array of the library, and on the device, of ``X``."""
+def like_rows(array: Any, X: Any, *, dtype: Any = None) -> Any:
+    """Return a host array as an array of the library, and on the device, of ``X``.
+
+    There it has its own type unless told otherwise.
+    """
     xp = foreign_namespace(X)
     if xp is None:
         return array
     if isinstance(array, np.ndarray):  # torch takes neither negative strides nor read-only memory
         backward = min(array.strides, default=0) < 0
         array = array if array.flags.writeable and not backward else array.copy(order="C")
-    return xp.asarray(array, device=device_of(X))
+    return xp.asarray(array, dtype=dtype, device=device_of(X))
 
 
 def in_float64(array: Any) -> Any:
@@ -116,7 +119,7 @@ def rows_at(array: Any, rows: Any) -> Any:
     xp = foreign_namespace(array)
     if xp is None:
         return array[rows]
-    return xp.take(array, from_host(rows, array, dtype=xp.int64), axis=0)
+    return xp.take(array, like_rows(rows, array, dtype=xp.int64), axis=0)
 
 
 def same_place(array: Any, X: Any) -> bool:
@@ -135,14 +138,6 @@ def moved(array: Any, X: Any) -> Any:
 def device_of(X: Any) -> Any:
     """Return the device of a foreign array."""
     return array_api_compat().device(X)
-
-
-def from_host(array: Any, like: Any, *, dtype: Any = None) -> Any:
-    """Put a host array where ``like`` is, in its type unless told otherwise."""
-    xp = foreign_namespace(like)
-    if xp is None:
-        return np.asarray(array)
-    return xp.asarray(np.asarray(array), dtype=dtype, device=device_of(like))
 
 
 def to_host(array: Any) -> Any:

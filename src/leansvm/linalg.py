@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from leansvm._array_api import as_float64, foreign_namespace
+from leansvm._array_api import as_float64, foreign_namespace, like_rows
 
 # Threaded OpenBLAS potrf crashes the interpreter from m ~ 17,000 on some machines.
 LAPACK_SAFE_ROWS = 12_000
@@ -23,6 +23,7 @@ CHOLESKY_TILE = 512
 # Elements of one tile of a kernel block: about 2 MB, so that exp finds the GEMM's result in cache.
 TILE_ELEMENTS = 1 << 18
 Tile = Callable[[int, int, NDArray[Any]], float]
+Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]  # the least and the largest of features
 
 
 # ---------------------------------------------------------------------------- squared distances
@@ -103,6 +104,39 @@ def scaled_rows(X: Any, scales: NDArray[np.float64] | None) -> Any:
     X = X.astype(np.float64)
     X.data *= scales[X.indices]
     return X
+
+
+def check_bounds(clip: Any) -> Bounds:
+    """Return lower and upper bounds as arrays of numbers, one of each for every feature."""
+    lower, upper = clip
+    lower, upper = np.array(lower, np.float64), np.array(upper, np.float64)
+    if lower.ndim != 1 or lower.shape != upper.shape or not (lower <= upper).all():
+        raise ValueError(
+            "clip must be two arrays with one lower and one upper bound for each feature, "
+            "lower <= upper."
+        )
+    return lower, upper
+
+
+def clipped(X: Any, bounds: Bounds) -> Any:
+    """Return a copy of rows with every feature between its bounds, of the type of the rows.
+
+    CSR rows stay CSR where 0 is between all bounds; otherwise they become dense.
+    """
+    if X.shape[1] != len(bounds[0]):
+        raise ValueError(f"clip has bounds of {len(bounds[0])} features, X has {X.shape[1]}.")
+    xp = None if isinstance(X, np.ndarray) else foreign_namespace(X)
+    if xp is not None:
+        lower, upper = (like_rows(side, X, dtype=X.dtype)[None, :] for side in bounds)
+        return xp.clip(X, lower, upper)
+    lower, upper = np.asarray(bounds, X.dtype if X.dtype.kind == "f" else np.float64)
+    if not sparse.issparse(X):
+        return np.clip(X, lower, upper)
+    if (lower > 0).any() or (upper < 0).any():
+        return np.clip(X.toarray(), lower, upper)
+    result = X.astype(lower.dtype, copy=True)
+    np.clip(X.data, lower[X.indices], upper[X.indices], out=result.data)
+    return result
 
 
 def tile_rows(n_columns: int) -> int:

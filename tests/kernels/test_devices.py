@@ -43,6 +43,15 @@ def test_array_api_equals_numpy(name, points, make):
             assert_allclose(to_numpy(K), expected, rtol=0, atol=tol, err_msg=message)
 
 
+def test_values_in_another_type_are_computed_in_it(name, points, make, device):
+    kernel, _ = make(6)
+    X, Z = points(50, 6, dtype=np.float32), points(20, 6, seed=1, dtype=np.float32)
+    K = kernel.block(strict(X, device), strict(Z, device), dtype=np.float64)
+    expected = kernel.block(X.astype(np.float64), Z.astype(np.float64))
+    assert K.dtype == array_api_strict.float64 and K.device == array_api_strict.Device(device)
+    assert_allclose(to_numpy(K), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_array_api_diag(name, points, make):
     kernel, _ = make(6)
     for dtype, device in product(FLOATS, DEVICES):

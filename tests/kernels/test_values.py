@@ -231,3 +231,5 @@ def test_a_state_has_numbers_and_no_formulas_of_its_own():
     twin = Kernel.__new__(Kernel)
     twin.__setstate__(kernel.__getstate__() | {"function": Kernel("linear").function})
     assert_array_equal(twin.block(np.eye(2), np.eye(2)), kernel.block(np.eye(2), np.eye(2)))
+    with pytest.raises(ValueError, match="kernel must be one of"):
+        twin.__setstate__(kernel.__getstate__() | {"name": "gauss"})

@@ -14,7 +14,7 @@ from leansvm.learning import learn as module
 from leansvm.learning import search as scale_search
 from leansvm.learning.learn import learn_kernel
 from leansvm.learning.objective import LooObjective
-from leansvm.learning.sample import clipped_units, draw_sample
+from leansvm.learning.sample import clipped_units, draw_sample, raw_kernel
 from leansvm.learning.search import FIRST, SECOND
 from leansvm.rows import MemoryBlocks
 
@@ -92,11 +92,14 @@ def test_importance_is_the_scale_of_standardised_features(kernel):
 
 @every_kernel
 def test_gamma_and_clip_on_raw_rows_are_the_scales_of_standardised_ones(kernel):
-    X, _ = friedman(n=150)
+    X, y = friedman(n=150)
     X[:3, 0] = 40.0  # far out in the tail
     X, gamma = X * [3.0, 1.0, 1e-3, 1.0, 1e5] + 5.0, np.array([0.3, 0.1, 0.2, 0.0, 0.5])
-    units = clipped_units(X, np.ones(150), contain_zero=False)
-    raw = Kernel(kernel, gamma=units.gamma(kernel, gamma), clip=units.clip(gamma > 0))
+    blocks, rng = MemoryBlocks(X, y[:, None]), np.random.RandomState(0)
+    sample = draw_sample(blocks, 150, rng, free_bias=True, budget=ENOUGH)
+    name, of_raw, clip, dropped, _ = raw_kernel((kernel,), np.ones(1), gamma[None], sample)
+    assert name == kernel and dropped == 3
+    units, raw = sample.units, Kernel(kernel, gamma=of_raw, clip=clip)
     standardised = (np.clip(X, units.lower, units.upper) - units.centre) / units.spread
     assert np.abs(standardised).max() < 7.0
     assert_allclose(standardised.mean(axis=0), 0.0, atol=1e-10)
@@ -369,7 +372,8 @@ def test_bounds_of_sparse_rows_contain_0():
     X = np.random.default_rng(0).normal(size=(200, 2)) + 30.0
     X[0] = [500.0, 0.0]
     assert clipped_units(X, np.ones(200), contain_zero=False).lower[1] > 0
-    lower, upper = clipped_units(X, np.ones(200), contain_zero=True).clip(np.ones(2, bool))
+    units = clipped_units(X, np.ones(200), contain_zero=True)
+    lower, upper = units.lower, units.upper
     assert (lower <= 0).all() and (upper >= 0).all()
     assert upper[0] < 500.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ from threadpoolctl import threadpool_limits
 
 from leansvm.kernels import Kernel
 from leansvm.learning import objective as scale_gradient
-from leansvm.learning.objective import LooObjective, needed_bytes
+from leansvm.learning.objective import LooObjective
 from leansvm.learning.parts import ScaledMixture
+from leansvm.learning.search import ScaleProgress, ScaleSearch, Stage
 
 KERNELS = ["rbf", "matern12", "matern32", "matern52", "laplacian", "linear"]
 MIXTURES = [("rbf", "matern32", "laplacian"), ("matern12", "linear"), ("matern52",) * 2]
@@ -35,7 +37,7 @@ class Problem(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(scale_gradient, "_TILE_VALUES", 200)
+    monkeypatch.setattr(scale_gradient, "TILE_VALUES", 200)
 
 
 def make(kernel, bias_penalty=0.0, n_outputs=1, weighted=True, m=60, r=15, d=4):
@@ -146,7 +148,7 @@ def test_tiles_and_threads_change_nothing(kernel, monkeypatch):
     problem, gamma, lam = make(kernel)
     found = {}
     for values in (100, 10**6):
-        monkeypatch.setattr(scale_gradient, "_TILE_VALUES", values)
+        monkeypatch.setattr(scale_gradient, "TILE_VALUES", values)
         for threads in (1, 2):
             found[values, threads] = LooObjective(*problem, threads=threads)(gamma, lam)
     assert_allclose(found[100, 1].log_gamma, found[100, 2].log_gamma, rtol=0, atol=0)
@@ -247,4 +249,8 @@ def test_memory_stays_within_what_was_announced(kernel, monkeypatch):
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert peak < needed_bytes(3000, 150, 10, 1, len(problem.kernels))
+    sample = SimpleNamespace(X=problem.X, Y=problem.Y, weight=problem.weight)
+    stage = Stage(3000, 150, 0)
+    search = ScaleSearch(sample, 0.0, int(peak), ScaleProgress(None), stage, False)
+    with pytest.raises(MemoryError):  # less than what was announced
+        search.objective(problem.kernels, stage)

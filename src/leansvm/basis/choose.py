@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
 from leansvm import basis as selectors
-from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
+from leansvm._array_api import foreign_namespace, like_rows, moved, rows_at, to_host
 from leansvm.basis.selector import Basis as Basis
 from leansvm.basis.selector import BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
@@ -127,7 +127,7 @@ def _given(blocks: RowBlocks, basis: Any) -> Basis:
         return Basis(basis, blocks.take(basis))
     if blocks.place is None:
         return Basis(None, basis.astype(blocks.dtype))
-    return Basis(None, from_host(basis, blocks.place, dtype=blocks.place.dtype))
+    return Basis(None, like_rows(basis, blocks.place, dtype=blocks.place.dtype))
 
 
 def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:

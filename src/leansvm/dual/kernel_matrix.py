@@ -371,7 +371,7 @@ def _square_tile(X: Any) -> int:
 
 
 def _kernel_times(block: Block, kernel: Kernel, points: Any, V: Array) -> Array:
-    values = kernel.block(in_float64(block.X), in_float64(points), dtype=np.float64)
+    values = kernel.block(block.X, points, dtype=np.float64)
     return np.asarray(to_host(values @ like_rows(V, values)))
 
 

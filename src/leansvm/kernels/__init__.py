@@ -4,7 +4,6 @@ Every kernel is one class, which knows all its formulas. Only this folder knows 
 means: a number, or one value for each feature.
 """
 
-from leansvm.kernels._columns import clipped
 from leansvm.kernels._gradients import gradients, mixed_derivatives, radial
 from leansvm.kernels._kernel import (
     FUNCTIONS,
@@ -15,6 +14,7 @@ from leansvm.kernels._kernel import (
     resolve_gamma,
 )
 from leansvm.kernels.mixture import Mixture
+from leansvm.linalg import clipped
 
 __all__ = [
     "FUNCTIONS",

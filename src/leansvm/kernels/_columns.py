@@ -1,7 +1,8 @@
 """Features before a kernel is computed: moved between bounds, and bent by curves.
 
 Rows far out in a heavy tail are near no basis point, so a model knows nothing about them. Clipping
-each feature to [lower, upper] moves such rows to the edge of the data.
+each feature to [lower, upper] moves such rows to the edge of the data (`leansvm.linalg.clipped`;
+here is the same for a single row).
 
 A quantile feature is a curve of a feature, given by knots: piecewise linear, rising, and constant
 beyond its first and last knot. Learned kernels take q(x) = Phi^-1(F(x)), F the
@@ -15,44 +16,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._array_api import foreign_namespace, like_rows
 from leansvm.kernels._function import Array, RowForm
-
-Bounds = tuple[Array, Array]
-
-
-def check_bounds(clip: Any) -> Bounds:
-    """Return lower and upper bounds as arrays of numbers, one of each for every feature."""
-    lower, upper = (np.array(side, dtype=np.float64) for side in clip)
-    if lower.ndim != 1 or lower.shape != upper.shape or not (lower <= upper).all():
-        raise ValueError(
-            "clip must be two arrays with one lower and one upper bound for each feature, "
-            "lower <= upper."
-        )
-    return lower, upper
-
-
-def clipped(X: Any, bounds: Bounds) -> Any:
-    """Return a copy of rows with every feature between its bounds, of the type of the rows.
-
-    CSR rows stay CSR where 0 is between all bounds; otherwise they become dense.
-    """
-    if X.shape[1] != len(bounds[0]):
-        raise ValueError(f"clip has bounds of {len(bounds[0])} features, X has {X.shape[1]}.")
-    xp = foreign_namespace(X)
-    if xp is not None:
-        lower, upper = (from_host(side, X, dtype=X.dtype)[None, :] for side in bounds)
-        return xp.clip(X, lower, upper)
-    lower, upper = (side.astype(X.dtype if X.dtype.kind == "f" else np.float64) for side in bounds)
-    if not sparse.issparse(X):
-        return np.clip(X, lower, upper)
-    if (lower > 0).any() or (upper < 0).any():
-        return np.clip(X.toarray(), lower, upper)
-    result = X.astype(lower.dtype, copy=True)
-    np.clip(X.data, lower[X.indices], upper[X.indices], out=result.data)
-    return result
+from leansvm.linalg import Bounds
 
 
 def inside_bounds(X: Array, bounds: Bounds | None) -> Array:
@@ -85,7 +52,7 @@ class Curve(NamedTuple):
         xp = foreign_namespace(values)
         if xp is None:
             return np.interp(values, self.x, self.y)
-        x, y = (from_host(side, values, dtype=values.dtype) for side in (self.x, self.y))
+        x, y = (like_rows(side, values, dtype=values.dtype) for side in (self.x, self.y))
         values = xp.clip(values, x[0], x[-1])
         right = xp.clip(xp.searchsorted(x, values), 1, len(self.x) - 1)
         low, high = xp.take(x, right - 1), xp.take(x, right)

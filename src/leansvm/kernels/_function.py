@@ -13,9 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm import linalg
 from leansvm._array_api import device_of, foreign_namespace, namespace
-from leansvm._parallel import for_tiles
 
 Array = NDArray[np.float64]
 Gamma = float | Array
@@ -41,16 +39,18 @@ class Expression:
     polynomial: tuple[float, float] = (0.0, 0.0)
 
 
+@dataclass(eq=False)
 class KernelFunction:
     """A kernel with its numbers. Rows on the host are NumPy arrays or CSR matrices."""
+
+    gamma: Any = 1.0
+    degree: float = 3
+    coef0: float = 0.0
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     gamma_is: ClassVar[Literal["unused", "one number", "one or per feature"]] = "unused"
-    has_unit_diagonal: bool = False  # k(x, x) is exactly 1 for every x
-
-    def __init__(self, gamma: Any = 1.0, degree: float = 3, coef0: float = 0.0) -> None:
-        self.gamma, self.degree, self.coef0 = gamma, degree, coef0
+    has_unit_diagonal = False  # k(x, x) is exactly 1 for every x
 
     # ------------------------------------------------------------------ values
 
@@ -191,14 +191,6 @@ class DistanceKernel(KernelFunction):
         """Return k and dk/dD of an array of any library."""
         value = namespace(D).exp(-D)
         return value, -value
-
-
-def fill_tiles(fill: Callable[[int, int], None], n_rows: int, n_columns: int) -> None:
-    """Call ``fill(start, stop)`` for tiles of rows that stay in cache; a small block is one."""
-    if n_rows * n_columns <= linalg.TILE_ELEMENTS:
-        fill(0, n_rows)
-    else:
-        for_tiles(n_rows, linalg.tile_rows(n_columns), fill)
 
 
 def smallest_exponent(values: Any) -> float:

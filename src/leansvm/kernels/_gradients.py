@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.kernels._columns import clipped, inside_bounds
+from leansvm.kernels._columns import inside_bounds
 from leansvm.kernels._function import Array, DistanceKernel
 from leansvm.kernels._kernel import FUNCTIONS, Kernel
-from leansvm.linalg import dense_rows64
+from leansvm.linalg import clipped, dense_rows64
 
 _TILE = 2**20  # entries of a block of kernel values
 

@@ -7,7 +7,6 @@ kernel is a class in a file for its family: to add one, write the class and list
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import device_of, foreign_namespace, to_host
-from leansvm.kernels._columns import ClippedRow, check_bounds, clipped
+from leansvm.kernels._columns import ClippedRow
 from leansvm.kernels._function import (
     DistanceKernel,
     Gamma,
@@ -29,7 +28,7 @@ from leansvm.kernels.dot import Cosine, Linear, Poly, Sigmoid
 from leansvm.kernels.given import Precomputed, UserFunction
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
-from leansvm.linalg import dense_rows64, tile_rows
+from leansvm.linalg import check_bounds, clipped, dense_rows64, tile_rows
 
 _CLASSES: tuple[type[KernelFunction], ...] = (
     *(Linear, Gaussian, Matern12, Matern32, Matern52, Laplacian),
@@ -79,8 +78,6 @@ class Kernel:
            [0.60653066]])
     """
 
-    _mixture: Mixture | None = None  # older model files have none
-
     def __init__(
         self,
         name: str | Mixture | Callable[..., Any] = "rbf",
@@ -108,36 +105,28 @@ class Kernel:
         self.clip = None if clip is None else check_bounds(clip)
         # rows are rows of a kernel matrix, points are column numbers
         self.precomputed = name == "precomputed"
+        # what ``kernel`` of an estimator takes, and ``gamma_`` of a fitted model
+        self.given: Any = self.name if self._mixture is None else self._mixture
+        self.scales: Any = self.gamma if self._mixture is None else self._mixture.gamma_by_part
+        # the kernel's own class, which knows its formulas, with these parameters
+        self.function: KernelFunction
+        if self._mixture is not None:
+            self.function = self._mixture
+        elif callable(name):
+            self.function = UserFunction(name)
+        else:
+            self.function = FUNCTIONS[name](self.gamma, degree, coef0)
         # k(x, x) is exactly 1 for every x
         self.has_unit_diagonal = self.function.has_unit_diagonal
 
-    @property
-    def given(self) -> Any:
-        """What ``kernel`` of an estimator takes: a name, a mixture or the user's function."""
-        return self.name if self._mixture is None else self._mixture
-
-    @property
-    def scales(self) -> Any:
-        """``gamma_`` of a fitted model: gamma, or the scales of every part of a mixture."""
-        return self.gamma if self._mixture is None else self._mixture.gamma_by_part
-
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(vars(self))
-        state.pop("function", None)  # it is made from the rest
-        return state
+        made = "function", "given", "scales"  # from the rest
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        vars(self).pop("function", None)  # a file may hold anything
-
-    @cached_property
-    def function(self) -> KernelFunction:
-        """The kernel's own class, which knows its formulas, with these parameters."""
-        if self._mixture is not None:
-            return self._mixture
-        if callable(self.name):
-            return UserFunction(self.name)
-        return FUNCTIONS[self.name](self.gamma, self.degree, self.coef0)
+        """Build the kernel as its constructor does, with all checks: files may hold anything."""
+        numbers = {key: state[key] for key in ("gamma", "degree", "coef0", "clip")}
+        vars(self).update(vars(Kernel(state.get("_mixture") or state["name"], **numbers)))
 
     def points(self, rows: Any, indices: NDArray[np.intp]) -> Any:
         """Return what `block` takes as points: the rows themselves, or column numbers."""
@@ -155,13 +144,18 @@ class Kernel:
         out : ndarray of shape (n, r), optional
             Where to write (NumPy and CSR input only).
         dtype : dtype, optional
-            Type of the result: by default that of ``X`` (float64 unless X is float32).
+            Type of the result: by default that of ``X`` (float64 unless X is float32). Arrays of
+            other libraries are worked on in this type.
         """
         if isinstance(self.gamma, np.ndarray) and len(self.gamma) != X.shape[1]:
             refuse_length(self.gamma, X.shape[1])
+        xp, width = None if isinstance(X, np.ndarray) else foreign_namespace(X), Z.shape[0]
+        if xp is not None and dtype is not None:
+            kind = getattr(xp, np.dtype(dtype).name)
+            X = xp.astype(X, kind, copy=False)
+            Z = Z if self.precomputed else xp.astype(Z, kind, copy=False)
         if self.clip is not None:
             Z = clipped(Z, self.clip)
-        xp, width = None if isinstance(X, np.ndarray) else foreign_namespace(X), Z.shape[0]
         if xp is not None:
             if X.shape[0] == 0 or width == 0:
                 return xp.zeros((X.shape[0], width), dtype=X.dtype, device=device_of(X))
@@ -172,7 +166,7 @@ class Kernel:
             return out
         function, step = self.function, len(out)
         if self.clip is not None:  # copies of some megabytes, each cut into tiles for all threads
-            step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
+            step = 8 * tile_rows(max(X.shape[1], width))
         for start in range(0, len(out), step):
             rows = X if self.clip is None else clipped(X[start : start + step], self.clip)
             function.block(rows, Z, out[start : start + step])

@@ -21,17 +21,17 @@ from scipy.spatial.distance import cdist
 
 from leansvm import linalg
 from leansvm._accelerated import apply_in_place, product_eps, put
-from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host, zeros
+from leansvm._array_api import as_float64, like_rows, namespace, rows_at, to_host, zeros
+from leansvm._parallel import for_tiles
 from leansvm.kernels._function import (
     Array,
     DistanceKernel,
     Gamma,
     RowForm,
     capped,
-    fill_tiles,
     smallest_exponent,
 )
-from leansvm.linalg import dense_rows64, distance_product, used_features
+from leansvm.linalg import dense_rows64, distance_product, tile_rows, used_features
 
 
 class Radial(DistanceKernel):
@@ -95,7 +95,7 @@ class Radial(DistanceKernel):
             if not same:
                 out[start:stop] = rows
 
-        fill_tiles(fill, *out.shape)
+        for_tiles(len(out), tile_rows(out.shape[1]), fill)
 
     def _fill_by_differences(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         """Fill the block from differences of coordinates: exact near equal points, but slower."""
@@ -114,7 +114,7 @@ class Radial(DistanceKernel):
                 squared *= factor
                 out[start:stop] = self.in_place(squared)
 
-        fill_tiles(fill, out.shape[0], max(out.shape[1], X.shape[1]))
+        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     # ------------------------------------------------------------------ other array libraries
 
@@ -162,7 +162,7 @@ class Radial(DistanceKernel):
         centre = xp.mean(Z, axis=0, keepdims=True)
         Xc, Zc = X - centre, Z - centre
         if scales is not None:
-            factors = from_host(scales, X, dtype=X.dtype)[None, :]
+            factors = like_rows(scales, X, dtype=X.dtype)[None, :]
             Xc, Zc = Xc * factors, Zc * factors
         norms = xp.sum(Zc * Zc, axis=1, keepdims=True)
         spread, eps = number * float(xp.max(norms)), float(xp.finfo(X.dtype).eps)
@@ -317,7 +317,7 @@ def measure_near(D: Any, X: Any, Z: Any, gamma: Gamma, bound: float) -> bool:
     count = len(i)
     if count > 1000 and 8 * count > D.shape[0] * D.shape[1]:
         return False
-    scales = from_host(np.sqrt(np.broadcast_to(gamma, X.shape[1])), D, dtype=xp.float64)
+    scales = like_rows(np.sqrt(np.broadcast_to(gamma, X.shape[1])), D, dtype=xp.float64)
     step = max(1, linalg.TILE_ELEMENTS // max(1, X.shape[1]))
     for start in range(0, count, step):
         rows, columns = i[start : start + step], j[start : start + step]

@@ -15,17 +15,17 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from leansvm._accelerated import apply_in_place, manhattan
-from leansvm._array_api import from_host, zeros
+from leansvm._array_api import like_rows, zeros
 from leansvm._compile import compiles
+from leansvm._parallel import for_tiles
 from leansvm.kernels._function import (
     Array,
     DistanceKernel,
     RowForm,
     capped,
-    fill_tiles,
     smallest_exponent,
 )
-from leansvm.linalg import canonical_csr, scaled_rows
+from leansvm.linalg import canonical_csr, dense_rows64, scaled_rows, tile_rows, used_features
 
 _MODERATE = 1e-30, 1e30  # gammas that float32 holds well
 _LEAST_EXPONENT = {kind: smallest_exponent(np.empty(0, kind)) for kind in (np.float32, np.float64)}
@@ -44,12 +44,12 @@ class ByFeature(DistanceKernel):
 
     of_differences: ClassVar[bool] = False  # D is one of x - z: rows may be moved to the origin
 
-    def prepared(self, X: Any, dtype: Any) -> Any:
-        """Return rows, or points, as the loop over features takes them."""
+    def minus_distances(self, rows: Any, Zt: Any, out: NDArray[Any]) -> None:
+        """Write -D by the features whose gamma is not 0; ``Zt`` has one row for each of them."""
         raise NotImplementedError
 
-    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
-        """Write -D of prepared rows and points; dense points have one row for each feature."""
+    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write the kernel of CSR rows and points."""
         raise NotImplementedError
 
     def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
@@ -58,32 +58,33 @@ class ByFeature(DistanceKernel):
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         """Write e^-D tile by tile, in float32 where all arrays are and gamma is moderate."""
-        is_sparse, low, high = sparse.issparse(X), *_MODERATE
-        if is_sparse != sparse.issparse(Z):
-            Z = sparse.csr_matrix(Z) if is_sparse else Z.toarray()
-        if self.of_differences and out.dtype == np.float32 != X.dtype and not is_sparse:
+        if sparse.issparse(X):
+            self.sparse_block(X, sparse.csr_matrix(Z), out)
+            return
+        Z = Z.toarray() if sparse.issparse(Z) else Z
+        if self.of_differences and out.dtype == np.float32 != X.dtype:
             centre = Z.mean(axis=0, dtype=np.float64)  # before rows are rounded
             X, Z = (X - centre).astype(np.float32), (Z - centre).astype(np.float32)
-        single = X.dtype == Z.dtype == out.dtype == np.float32 and not is_sparse
+        single, (low, high) = X.dtype == Z.dtype == out.dtype == np.float32, _MODERATE
         if single:
             gamma = np.asarray(self.gamma)
             single = bool(np.all((gamma == 0) | ((gamma >= low) & (gamma <= high))))
         dtype = np.float32 if single else np.float64
-        points, least = self.prepared(Z, dtype), _LEAST_EXPONENT[dtype]
-        points = points if sparse.issparse(points) else np.ascontiguousarray(points.T)
+        used = used_features(self.gamma) if isinstance(self.gamma, np.ndarray) else slice(None)
+        Zt = np.ascontiguousarray(Z[:, used].T, dtype)
 
         def fill(start: int, stop: int) -> None:
             rows = out[start:stop]
             fits = rows.dtype == dtype and rows.flags.c_contiguous
             values = rows if fits else np.empty(rows.shape, dtype)
             with np.errstate(over="ignore"):
-                self.minus_distances(self.prepared(X[start:stop], dtype), points, values)
-            np.clip(values, least, 0.0, out=values)
+                self.minus_distances(np.ascontiguousarray(X[start:stop, used], dtype), Zt, values)
+            np.clip(values, _LEAST_EXPONENT[dtype], 0.0, out=values)
             np.exp(values, out=values)
             if not fits:
                 rows[...] = values
 
-        fill_tiles(fill, out.shape[0], max(out.shape[1], X.shape[1]))
+        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     def curvature(self, sums: Array) -> Array:
         return np.exp(-sums)
@@ -108,41 +109,36 @@ class Laplacian(ByFeature):
     sum = "absolute"
     of_differences = True
 
-    def prepared(self, X: Any, dtype: Any) -> Any:
-        """Return the features that count, contiguous, or scaled CSR rows."""
-        gamma = self.gamma if isinstance(self.gamma, np.ndarray) else None
-        if sparse.issparse(X):
-            # as scikit-learn's compiled code takes CSR: float64, int32, no duplicates
-            scaled = sparse.csr_matrix(scaled_rows(X, gamma), dtype=np.float64, copy=True)
-            result = canonical_csr(scaled)
-            if result.nnz < np.iinfo(np.int32).max:
-                result.indices = result.indices.astype(np.int32)
-                result.indptr = result.indptr.astype(np.int32)
-            return result
-        used = slice(None) if gamma is None or gamma.all() else np.flatnonzero(gamma)
-        return np.asarray(X[:, used], dtype, order="C")
-
-    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
-        """Write -D by a compiled loop; CSR rows by scikit-learn's, which keeps them sparse."""
-        if sparse.issparse(rows):
-            factor = -1.0 if isinstance(self.gamma, np.ndarray) else -self.gamma
-            np.multiply(manhattan_distances(rows, points), factor, out=out)
-            return
+    def minus_distances(self, rows: Any, Zt: Any, out: NDArray[Any]) -> None:
         gamma = np.asarray(self.gamma)
         gamma = gamma[gamma > 0] if gamma.ndim else np.full(rows.shape[1], gamma)
         weights = gamma.astype(out.dtype)
         if compiles.get():
             from leansvm.kernels._compiled import absolute
 
-            absolute(rows, points, weights, out)
+            absolute(rows, Zt, weights, out)
         else:
-            np.negative(cdist(rows * weights, points.T * weights, "cityblock"), out=out)
+            np.negative(cdist(rows * weights, Zt.T * weights, "cityblock"), out=out)
+
+    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write e^-D by scikit-learn's loop, which keeps rows sparse."""
+        one_each = isinstance(self.gamma, np.ndarray)
+        scales, factor = (self.gamma, -1.0) if one_each else (None, -self.gamma)
+        points, least = _canonical(scaled_rows(Z, scales)), _LEAST_EXPONENT[np.float64]
+
+        def fill(start: int, stop: int) -> None:
+            D = manhattan_distances(_canonical(scaled_rows(X[start:stop], scales)), points)
+            with np.errstate(over="ignore"):
+                D *= factor
+            out[start:stop] = np.exp(np.clip(D, least, 0.0, out=D), out=D)
+
+        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         gamma = capped(xp, X, self.gamma)
         if isinstance(gamma, np.ndarray):
             centre = xp.mean(Z, axis=0, keepdims=True)
-            scales = from_host(gamma, X, dtype=X.dtype)[None, :]
+            scales = like_rows(gamma, X, dtype=X.dtype)[None, :]
             X, Z, gamma = (X - centre) * scales, (Z - centre) * scales, 1.0
         exponents = manhattan(X, Z)
         exponents *= -gamma
@@ -170,6 +166,15 @@ class Laplacian(ByFeature):
         return self.gamma_of(f) * np.sign(x - z)
 
 
+def _canonical(X: Any) -> Any:
+    """Return CSR rows as scikit-learn's compiled code takes them: float64, int32, no duplicates."""
+    result = canonical_csr(sparse.csr_matrix(X, dtype=np.float64, copy=True))
+    if result.nnz < np.iinfo(np.int32).max:
+        result.indices = result.indices.astype(np.int32)
+        result.indptr = result.indptr.astype(np.int32)
+    return result
+
+
 class LaplacianRow:
     """Values between a row and all points."""
 
@@ -192,18 +197,22 @@ class Chi2(ByFeature):
     gamma_is = "one number"
     sum = "chi2"  # with gamma, it is that of gamma x and gamma z
 
-    def prepared(self, X: Any, dtype: Any) -> NDArray[Any]:
-        """Return dense rows; refuse negative features."""
-        rows = np.asarray(X.toarray() if sparse.issparse(X) else X, dtype, order="C")
-        if rows.min(initial=0.0) < 0:
-            raise ValueError(_NEGATIVE)
-        return rows
-
-    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
+    def minus_distances(self, rows: Any, Zt: Any, out: NDArray[Any]) -> None:
         from leansvm.kernels._compiled import chi2
 
-        chi2(rows, points, np.finfo(out.dtype).smallest_normal, out)
+        if min(rows.min(initial=0.0), Zt.min(initial=0.0)) < 0:
+            raise ValueError(_NEGATIVE)
+        chi2(rows, Zt, np.finfo(out.dtype).smallest_normal, out)
         out *= out.dtype.type(self.gamma)
+
+    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write the kernel of dense copies of rows, tile by tile."""
+        points = dense_rows64(Z)
+
+        def fill(start: int, stop: int) -> None:
+            self.block(dense_rows64(X[start:stop]), points, out[start:stop])
+
+        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         if bool(xp.any(X < 0)) or bool(xp.any(Z < 0)):

@@ -15,16 +15,16 @@ from scipy import sparse
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import foreign_namespace
+from leansvm._parallel import for_tiles
 from leansvm.kernels._function import (
     Array,
     Expression,
     KernelFunction,
     Outer,
     RowForm,
-    fill_tiles,
     float_type,
 )
-from leansvm.linalg import dot_factor, dot_into, row_norms_squared
+from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
 
 _HIGHEST_DEGREE = 8  # of a polynomial that is expanded in powers of one feature
 _MODERATE_POWER = 400  # powers of two whose squares, in float64, neither overflow nor vanish
@@ -61,7 +61,7 @@ class DotKernel(KernelFunction):
                 dot_into(self.factor(X[start:stop]), right, rows)
                 self._check_finite(np, self.in_place(rows))
 
-        fill_tiles(fill, *out.shape)
+        for_tiles(len(out), tile_rows(out.shape[1]), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         values = self.in_place(self.factor(X) @ self.factor(Z).T)

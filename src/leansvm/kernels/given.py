@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace, from_host
-from leansvm.kernels._function import Array, Expression, KernelFunction, fill_tiles, float_type
+from leansvm._array_api import foreign_namespace, like_rows
+from leansvm._parallel import for_tiles
+from leansvm.kernels._function import Array, Expression, KernelFunction, float_type
 from leansvm.linalg import tile_rows
 
 _SQUARE = 32  # rows of the small square blocks that give a callable's diagonal
@@ -27,10 +28,10 @@ class Precomputed(KernelFunction):
         def fill(start: int, stop: int) -> None:
             out[start:stop] = X[start:stop][:, Z]
 
-        fill_tiles(fill, *out.shape)
+        for_tiles(len(out), tile_rows(out.shape[1]), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        return xp.take(X, from_host(Z, X, dtype=xp.int64), axis=1)
+        return xp.take(X, like_rows(Z, X, dtype=xp.int64), axis=1)
 
     def diag(self, X: Any, start: int = 0) -> Any:
         """Return entries (i, start + i)."""

@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import foreign_namespace, from_host, namespace
+from leansvm._array_api import foreign_namespace, like_rows, namespace
 from leansvm.kernels._columns import (
     CurvesOfRow,
-    check_bounds,
     check_curves,
-    clipped,
     inside_bounds,
 )
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
@@ -27,7 +25,7 @@ from leansvm.kernels._radial import Gaussian
 from leansvm.kernels.by_feature import Laplacian
 from leansvm.kernels.dot import Linear
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
-from leansvm.linalg import dense_rows64, scaled_rows, tile_rows
+from leansvm.linalg import check_bounds, clipped, dense_rows64, scaled_rows, tile_rows
 
 PARTS: dict[str, type[KernelFunction]] = {
     kind.name: kind for kind in (Gaussian, Matern12, Matern32, Matern52, Laplacian, Linear)
@@ -365,7 +363,7 @@ def _at(X: Any, numbers: Array) -> Any:
     """Return numbers where the rows are, in their type."""
     if foreign_namespace(X) is None:
         return numbers.astype(float_type(X))
-    return from_host(numbers, X, dtype=X.dtype)
+    return like_rows(numbers, X, dtype=X.dtype)
 
 
 def _added(function: DistanceKernel, columns: NDArray[np.intp], X: Array, Z: Array) -> Array:

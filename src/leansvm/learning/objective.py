@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from leansvm.learning.parts import ScaledMixture
 
 Array = NDArray[np.float64]
+# what rows or points do, up to a sum over all rows; each is sent what follows from the sum
+Steps = Generator[Any, Any, None]
 
 # of double and single precision: added to the diagonal of k(Z, Z), as a share of its mean; what
 # single precision loses in K must stay small when it is divided by the least pivot
@@ -42,13 +44,8 @@ _JITTER = 1e-10, 1e-6
 # 1 - leverage is not taken as less. The ridge solvers take 1e-12; the gradient divides by the third
 # power, and one row of leverage 1 would drown all others.
 _LEAST_REST = 1e-8, 1e-4
-_TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
-_TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
+TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
 _TRIANGLE_PANEL = 64  # columns of a product with a triangle
-
-
-# what rows or points do, up to a sum over all rows; each is sent what follows from the sum
-Steps = Generator[Any, Any, None]
 
 
 class Gradient(NamedTuple):
@@ -58,16 +55,6 @@ class Gradient(NamedTuple):
     log_gamma: Array  # (n_parts, d)
     omega: Array  # (n_parts,); the parts' weights are softmax(omega)
     log_lam: float
-
-
-def needed_bytes(
-    m: int, r: int, d: int, threads: int = 1, n_parts: int = 1, itemsize: int = 8
-) -> int:
-    """Return the bytes that one evaluation allocates at most, for one output."""
-    tile = max(_TILE_VALUES, r) + r * d
-    squares = (_SQUARES + 2 * n_parts) * (r + 1) ** 2
-    rows = (2 * n_parts + 2) * m * (r + 1) + _TILE_ARRAYS * threads * tile
-    return itemsize * rows + 8 * squares
 
 
 def inverse_factor(A: Any, eye: Any) -> Any:
@@ -139,9 +126,7 @@ class LooObjective:
         self.dtype, self.Z, self.r = X.dtype, Z, Z.shape[0]
         self.single = bool(X.dtype != self.xp.float64)
         self.of_points = partial(ScaledMixture, kernels, Z, self.xp)
-        self.of_rows = partial(
-            ScaledMixture, kernels, self.xp.astype(Z, X.dtype, copy=False), self.xp
-        )
+        self.of_rows = partial(ScaledMixture, kernels, self.xp.astype(Z, X.dtype), self.xp)
         self.free = bias_penalty == 0  # columns are centred
         self.width = self.r + (0 < bias_penalty < np.inf)  # a column for a penalised bias
         self.bias_column = 0.0 if self.free else bias_penalty**-0.5
@@ -151,8 +136,8 @@ class LooObjective:
         self.eye = np.eye(self.width) if on_host else identity(self.width, Z)
         root = np.sqrt(weight)[:, None]
         # an even number of tiles of one size; a single one where threads would cost more
-        count = -(-m * self.r // _TILE_VALUES)
-        one = 2 * m * self.r <= _TILE_VALUES or not on_host
+        count = -(-m * self.r // TILE_VALUES)
+        one = 2 * m * self.r <= TILE_VALUES or not on_host
         self.step = -(-m // (1 if one else count + count % 2))
         self.tiles: list[Any] = []  # rows; targets, centred and weighted; roots of the weights
         starts = range(0, m, self.step)
@@ -208,7 +193,7 @@ class LooObjective:
         return result + self.mean_Y
 
     def _sum(
-        self, rows: list[Steps], message: Any, points: Steps | None = None, other: Any = None
+        self, rows: list[Steps], message: Any, points: Steps, other: Any
     ) -> tuple[list[Any], Any]:
         """Let rows go on with a message; add up what they yield.
 
@@ -216,13 +201,11 @@ class LooObjective:
         with a message of their own; what they yield is returned, too.
         """
         results: Iterator[tuple[Any, ...]]
-        step, found = methodcaller("send", message), None
         if self.pool is None:
-            found = None if points is None else points.send(other)
-            results = map(step, rows)
+            found, results = points.send(other), map(methodcaller("send", message), rows)
         else:
-            waiting = None if points is None else self.pool.submit(points.send, other)
-            results = self.pool.map(step, rows)
+            waiting = self.pool.submit(points.send, other)
+            results = self.pool.map(methodcaller("send", message), rows)
         totals: list[Any] = []
         for A in next(results):
             xp = np if isinstance(A, np.ndarray) else self.xp  # some sums are on the host anyway
@@ -230,24 +213,19 @@ class LooObjective:
         for more in results:
             for total, part in zip(totals, more, strict=True):
                 total += part
-        if self.pool is not None and waiting is not None:
-            found = waiting.result()
-        return totals, found
+        return totals, found if self.pool is None else waiting.result()
 
     def _solve(self, gamma: Array, lam: float, omega: Array | None) -> _Solved:
         """Factor k(Z, Z) and Phi'Phi + lam I."""
         mixture = of_rows = self.of_points(gamma, omega)
         if self.single:
             of_rows = self.of_rows(gamma, omega)
-        points, rows = (
-            self._points(mixture, lam),
-            list(map(self._rows, self.tiles, repeat(of_rows))),
-        )
-        (means,), inv_L = self._sum(rows, None, points)
+        points, rows = self._points(mixture, lam), [*map(self._rows, self.tiles, repeat(of_rows))]
+        (means,), inv_L = self._sum(rows, None, points, None)
         means /= self.total
         right = self.xp.astype(inv_L.T, self.dtype, copy=False)
         centre = self.xp.astype(means, self.dtype, copy=False)
-        (H, YPhi), _ = self._sum(rows, (right, centre))
+        (H, YPhi), _ = self._sum(rows, (right, centre), points, None)
         inv_R = inverse_factor(H + lam * self.eye, self.eye)
         return _Solved(points, rows, mixture, inv_L, means, inv_R, YPhi @ inv_R.T)
 
@@ -260,7 +238,8 @@ class LooObjective:
         padded[:r, :r] *= shift
         padded[:r, :r] += K
         inv_L = inverse_factor(padded, self.eye)
-        inv_R = yield inv_L
+        yield inv_L
+        inv_R = yield  # while Phi'Phi is added up, there is nothing to do
         inv_N = times_triangle(inv_R, inv_L)
         A, U, right = yield inv_N
         # dS / dk(Z, Z) = lam (U A' - T)

@@ -14,13 +14,13 @@ rounded in another order. Imported at the first use: numba takes a while to load
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._accelerated import apply_in_place
-from leansvm._array_api import from_host, to_host, zeros
+from leansvm._accelerated import apply_in_place, manhattan
+from leansvm._array_api import like_rows, to_host, zeros
 from leansvm._compile import compiled
 from leansvm.kernels import FUNCTIONS
 
@@ -44,14 +44,16 @@ class ScaledMixture:
         self, kernels: Sequence[str], Z: Any, xp: Any, gamma: Array, omega: Array | None = None
     ) -> None:
         shares = np.ones(len(kernels)) if omega is None else np.exp(omega - omega.max())
-        self.weights, self.xp, self.parts = shares / shares.sum(), xp, []
+        self.weights, self.xp = shares / shares.sum(), xp
+        # of each: its columns; the points, their scales, and the right factor of D, of these alone
+        self.parts: list[tuple[str, Any, Any, Any, Any]] = []
         for kernel, scales in zip(kernels, gamma, strict=True):
             if xp is np:
                 used: Any = slice(None) if scales.all() else np.flatnonzero(scales)
                 scale = scales[used].astype(Z.dtype)
             else:
-                used, scale = slice(None), from_host(scales, Z, dtype=Z.dtype)
-            points, root = Z[:, used], getattr(FUNCTIONS[kernel], "root_terms", None)
+                used, scale = slice(None), like_rows(scales, Z, dtype=Z.dtype)
+            points = Z[:, used]
             if kernel == "laplacian":
                 right = np.ascontiguousarray(points.T) if xp is np else points * scale
             elif kernel == "linear":
@@ -59,51 +61,44 @@ class ScaledMixture:
             else:  # D = [x, 1, gamma'x^2] [-2 gamma z, gamma'z^2, 1]'
                 norms = (points * points) @ scale[:, None]
                 right = xp.concat([points * (-2 * scale), norms, xp.ones_like(norms)], axis=1).T
-            self.parts.append(ScaledPart(kernel, root, used, points, scale, right))
+            self.parts.append((kernel, used, points, scale, right))
 
     def block(self, X: Any, eye: Any = None) -> tuple[Any, Terms]:
         """Return k(X, Z) and what `derivatives` needs; ``eye``: the rows are the points."""
-        terms: Terms = []
-        total: Any = None
-        xp = self.xp
-        for part, weight in zip(self.parts, self.weights.tolist(), strict=True):
-            rows, value, slope = X[:, part.used], None, 1.0
-            if part.kernel == "linear":
-                value = rows @ part.right
-            elif part.kernel == "laplacian" and xp is np:
-                exponents = np.empty((len(rows), len(part.Z)), rows.dtype)
-                minus_absolute(np.ascontiguousarray(rows), part.right, part.gamma, exponents)
+        xp, weights, terms, total = self.xp, self.weights.tolist(), Terms(), None
+        for (kernel, used, Z, gamma, right), weight in zip(self.parts, weights, strict=True):
+            rows, value, slope = X[:, used], None, 1.0
+            root_terms = getattr(FUNCTIONS[kernel], "root_terms", None)
+            if kernel == "linear":
+                value = rows @ right
+            elif kernel == "laplacian" and xp is np:
+                exponents = np.empty((len(rows), len(Z)), rows.dtype)
+                minus_absolute(np.ascontiguousarray(rows), right, gamma, exponents)
                 value = np.exp(exponents, out=exponents)
-            elif part.kernel == "laplacian":
-                D, rows = (
-                    zeros((rows.shape[0], part.Z.shape[0]), rows, rows.dtype),
-                    rows * part.gamma,
-                )
-                for f in range(rows.shape[1]):
-                    D += apply_in_place("abs", rows[:, f][:, None] - part.right[:, f][None, :])
+            elif kernel == "laplacian":
+                D = manhattan(rows * gamma, right)
             else:
                 with np.errstate(invalid="ignore", over="ignore"):  # callers look at the results
-                    norms = (rows * rows) @ part.gamma[:, None]
-                    D = xp.concat([rows, xp.ones_like(norms), norms], axis=1) @ part.right
-            if part.kernel == "matern12":  # at distance 0 the product with (x_f - z_f)^2 is 0
+                    norms = (rows * rows) @ gamma[:, None]
+                    D = xp.concat([rows, xp.ones_like(norms), norms], axis=1) @ right
+            if kernel == "matern12":  # a root magnifies rounding
                 digits = (4.0 + rows.shape[1] ** 0.5) * float(xp.finfo(D.dtype).eps)
-                near = (
-                    digits * (norms + xp.max(part.right[-2, :])) >= D
-                )  # a root magnifies rounding
+                near = digits * (norms + xp.max(right[-2, :])) >= D
                 D = xp.where(near, xp.zeros_like(D), D)
                 value = xp.exp(-xp.sqrt(xp.clip(D, 0.0, _LARGEST_EXPONENT**2)))
                 slope = -0.5 * value / xp.sqrt(xp.clip(D, 0.0, None) + _POLE)
+                # at distance 0 the product with (x_f - z_f)^2 is 0
                 slope = xp.where(D > 0.0, slope, xp.zeros_like(D))
-            elif part.root_terms is not None:  # kappa = (1 + r + b r^2) e^-r, r^2 = c D
-                _, b, c = part.root_terms
+            elif root_terms is not None:  # kappa = (1 + r + b r^2) e^-r, r^2 = c D
+                _, b, c = root_terms
                 r = xp.sqrt(xp.clip(c * D, 0.0, _LARGEST_EXPONENT**2))
                 decay = xp.exp(-r)
                 value = (1.0 + r * (1.0 + b * r if b else 1.0)) * decay
                 slope = decay * (0.5 * c * (2.0 * b - 1.0 - b * r if b else -1.0))
-            elif part.kernel != "linear":
+            elif kernel != "linear":
                 value = xp.exp(-xp.clip(D, 0.0, _LARGEST_EXPONENT)) if value is None else value
                 slope = -value
-            if eye is not None and part.kernel != "linear":  # a point's distance to itself is 0
+            if eye is not None and kernel != "linear":  # a point's distance to itself is 0
                 value, slope = value * (1.0 - eye) + eye, slope * (1.0 - eye)
             terms.append((value, slope))
             total = value * weight if total is None else total + value * weight
@@ -113,36 +108,25 @@ class ScaledMixture:
         """Return dS / dgamma and dS / domega through k(X, Z), given G = dS / dk(X, Z)."""
         xp, inner = self.xp, np.zeros(len(self.parts))
         by_gamma = np.zeros((len(self.parts), X.shape[1]))
-        for p, part in enumerate(self.parts):
+        for p, (kernel, used, Z, _, right) in enumerate(self.parts):
             value, slope = terms[p]
-            V, rows, Z = G * slope, X[:, part.used], part.Z
-            if part.kernel != "laplacian":
+            V, rows = G * slope, X[:, used]
+            if kernel != "laplacian":
                 sums = xp.sum((V.T @ rows) * Z, axis=0)
-                if part.kernel != "linear":  # sum_ij V_ij (x_i^2 - 2 x_i z_j + z_j^2)
+                if kernel != "linear":  # sum_ij V_ij (x_i^2 - 2 x_i z_j + z_j^2)
                     squares = xp.sum(V, axis=1) @ (rows * rows) + xp.sum(V, axis=0) @ (Z * Z)
                     sums = squares - 2.0 * sums
             elif xp is np:
                 sums = np.zeros(rows.shape[1])
-                absolute_moments(V, np.ascontiguousarray(rows), part.right, sums)
+                absolute_moments(V, np.ascontiguousarray(rows), right, sums)
             else:
                 sums = zeros((rows.shape[1],), rows, rows.dtype)
                 for f in range(rows.shape[1]):
                     apart = apply_in_place("abs", rows[:, f][:, None] - Z[:, f][None, :])
                     sums[f] = xp.sum(V * apart)
-            by_gamma[p, part.used] = self.weights[p] * (sums if xp is np else to_host(sums))
+            by_gamma[p, used] = self.weights[p] * (sums if xp is np else to_host(sums))
             inner[p] = float(xp.sum(xp.vecdot(G, value)))
         return by_gamma, self.weights * (inner - self.weights @ inner)
-
-
-class ScaledPart(NamedTuple):
-    """One kernel of a mixture, and the points as it needs them."""
-
-    kernel: str
-    root_terms: tuple[float, float, float] | None  # of a Matérn kernel
-    used: Any  # columns
-    Z: Any
-    gamma: Any
-    right: Any  # the right factor of D
 
 
 # ---------------------------------------------------------------------------- compiled loops

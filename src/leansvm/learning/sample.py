@@ -13,6 +13,7 @@ the intercept, which may be far from every target.)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -61,42 +62,6 @@ class ClippedUnits:
     whole: Array  # standard deviation without clipping, the unit of the linear part
     ends: tuple[Array, Array]  # least and largest value
     varies: Mask  # features that are not constant
-
-    def clip(self, used: Mask) -> tuple[Array, Array] | None:
-        """Return the bounds of the features that are used; None if there are none."""
-        lower = np.where(used, self.lower, -np.inf)
-        upper = np.where(used, self.upper, np.inf)
-        return (lower, upper) if np.isfinite([lower, upper]).any() else None
-
-    def ending_at(self, least: Array, most: Array, numeric: Mask | None) -> ClippedUnits:
-        """Return these units, with bounds no further out than ``least`` and ``most``."""
-        ends = self.varies if numeric is None else self.varies & numeric
-        lower = np.where(ends, np.maximum(self.lower, least), self.lower)
-        upper = np.where(ends, np.minimum(self.upper, most), self.upper)
-        return replace(self, lower=lower, upper=upper)
-
-    @property
-    def reach(self) -> tuple[Array, Array]:
-        """Bounds of a linear part beside others."""
-        least, most = self.ends
-        return least - _REACH * (most - least), most + _REACH * (most - least)
-
-    def gamma(self, kernel: str, gamma: Array) -> Array:
-        """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
-        result = np.zeros(len(self.spread))
-        spread = (self.whole if kernel == "linear" else self.spread)[self.varies]
-        with np.errstate(over="ignore", under="ignore"):
-            by_size = kernel == "laplacian"
-            found = gamma / spread if by_size else np.square(np.sqrt(gamma) / spread)
-        lost = (gamma > 0) & ~((found >= _LEAST_GAMMA) & (found <= _LARGEST_GAMMA))
-        if lost.any():
-            first = np.flatnonzero(self.varies)[lost][0]
-            raise ValueError(
-                f"gamma='learn': the standard deviation of feature {first}, "
-                f"{self.spread[first]:.3g}, is too large or too small to be squared. Scale X."
-            )
-        result[self.varies] = found
-        return result
 
 
 def clipped_units(
@@ -215,18 +180,18 @@ def draw_sample(
     X, Y, weight, unit, total, is_sparse = _drawn(blocks, count, rng, free_bias)
     units = clipped_units(X, weight, contain_zero=is_sparse, numeric=numeric)
     varies = units.varies
+    has_unit = varies if numeric is None else varies & numeric
     curves: tuple[Curve, ...] = ()
     if mixture and not is_sparse:
-        used = np.flatnonzero(varies if numeric is None else varies & numeric)
-        curves = quantile_curves(X, weight, used)
-    bounds = units.lower[varies], units.upper[varies]
+        curves = quantile_curves(X, weight, np.flatnonzero(has_unit))
+    bounds = np.stack([units.lower, units.upper])[:, varies]
     columns = [(np.clip(X[:, varies], *bounds) - units.centre[varies]) / units.spread[varies]]
     for curve in curves:
         columns.append(np.interp(X[:, curve.feature], curve.x, curve.y)[:, None])
     n_plain = columns[0].shape[1]
     beside = n_plain + len(curves)
     linear = slice(0, n_plain)
-    if mixture and (is_sparse or units.clip(varies) is not None):
+    if mixture and (is_sparse or np.isfinite(bounds).any()):
         origin = 0.0 if is_sparse else units.centre[varies]
         columns.append((X[:, varies] - origin) / units.whole[varies])
         linear = slice(beside, None)
@@ -239,7 +204,9 @@ def draw_sample(
     least, most = order_of(blocks, by_values=True).ends or units.ends
     if is_sparse:  # clipped rows stay sparse
         least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
-    units = units.ending_at(least, most, numeric)
+    lower = np.where(has_unit, np.maximum(units.lower, least), units.lower)
+    upper = np.where(has_unit, np.minimum(units.upper, most), units.upper)
+    units = replace(units, lower=lower, upper=upper)
     return ScaleSample(table, Y, weight, unit, total, units, curves, group, is_sparse, *columns_of)
 
 
@@ -290,32 +257,46 @@ def raw_kernel(
     gamma and clip, as `LearnedKernel` has them; the features that vary and that no part looks at;
     and how many quantile features are in use.
     """
-    units, n, d = sample.units, sample.n_plain, len(sample.units.spread)
-    beside = slice(n, n + len(sample.curves))
-    kept: Mask = np.any(scales[:, beside] > 0, axis=0)
-    parts, knots = [], []
-    looked_at, by_distance = np.zeros((2, d), np.bool_)  # by any part; by one of distances
-    for curve, keep in zip(sample.curves, kept.tolist(), strict=True):
-        if keep:
-            knots.append(curve)
-            looked_at[curve.feature] = True
-    for kernel, weight, gamma in zip(kernels, weights.tolist(), scales, strict=True):
-        seen = gamma[sample.linear if kernel == "linear" else sample.near][:n]
-        raw = units.gamma(kernel, seen)
+    units, varies, n = sample.units, sample.units.varies, sample.n_plain
+    of_curves = scales[:, n : n + len(sample.curves)]
+    kept: Mask = np.any(of_curves > 0, axis=0)
+    knots, parts = list(compress(sample.curves, kept)), []
+    looked_at, by_distance = np.zeros((2, len(varies)), np.bool_)  # by any part; by distances
+    for curve in knots:
+        looked_at[curve.feature] = True
+    for p, (kernel, weight) in enumerate(zip(kernels, weights.tolist(), strict=True)):
+        linear = kernel == "linear"
+        gamma = scales[p, sample.linear if linear else sample.near][:n]
+        spread = (units.whole if linear else units.spread)[varies]
+        with np.errstate(over="ignore", under="ignore"):
+            by_size = kernel == "laplacian"
+            found = gamma / spread if by_size else np.square(np.sqrt(gamma) / spread)
+        lost = (gamma > 0) & ~((found >= _LEAST_GAMMA) & (found <= _LARGEST_GAMMA))
+        if lost.any():
+            first = np.flatnonzero(varies)[lost][0]
+            raise ValueError(
+                f"gamma='learn': the standard deviation of feature {first}, "
+                f"{units.spread[first]:.3g}, is too large or too small to be squared. Scale X."
+            )
+        raw = np.zeros(len(varies))
+        raw[varies] = found
         looked_at |= raw > 0
-        if kernel != "linear":
-            by_distance |= raw > 0
-            raw = np.append(raw, gamma[beside][kept])
-        parts.append((weight, kernel, raw))
-    clip, dropped = units.clip(by_distance), np.flatnonzero(units.varies & ~looked_at)
-    _, first, gamma = parts[0]
-    if len(parts) == 1 and not knots and first != "linear":
-        return first, gamma, clip, dropped, 0
-    linear: dict[str, Any] = {}
+        by_distance |= (raw > 0) & (not linear)
+        parts.append((weight, kernel, raw if linear else np.append(raw, of_curves[p, kept])))
+    dropped = np.flatnonzero(varies & ~looked_at)
+    lower = np.where(by_distance, units.lower, -np.inf)
+    upper = np.where(by_distance, units.upper, np.inf)
+    clip = (lower, upper) if np.isfinite([lower, upper]).any() else None
+    _, name, gamma = parts[0]
+    if len(parts) == 1 and not knots and name != "linear":
+        return name, gamma, clip, dropped, 0
+    of_line: dict[str, Any] = {}
     if "linear" in kernels:
+        of_line = {"origin": None if sample.is_sparse else units.centre}
         # beside other parts it ends far out; so it does where few rows hardly show a range
-        ends = len(kernels) > 1 or len(sample.X) <= _FEW_DISTINCT
-        reach = units.reach if ends else None
-        linear = {"linear_clip": reach, "origin": None if sample.is_sparse else units.centre}
-    mixture = Mixture(parts, clip=clip, knots=knots, **linear)
+        if len(kernels) > 1 or len(sample.X) <= _FEW_DISTINCT:
+            least, most = units.ends
+            reach = _REACH * (most - least)
+            of_line["linear_clip"] = least - reach, most + reach
+    mixture = Mixture(parts, clip=clip, knots=knots, **of_line)
     return mixture, mixture.gamma_by_part, None, dropped, len(knots)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.learning.objective import LooObjective, needed_bytes
+from leansvm.learning.objective import TILE_VALUES, LooObjective
 from leansvm.learning.sample import WAY_OUT, ScaleSample
 from leansvm.rows import check_budget
 
@@ -34,6 +34,7 @@ _WEIGHT = 8.0  # how far omega goes from 0
 _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
 ROWS_IN_DOUBLE = 2000  # few enough for double precision: rounding decides where flat searches end
+_TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
 # a search ends after two steps that lower log S by less; few rows, in double precision, go further
 _STILL = 1e-3, 2e-3  # of rows in double and in single precision
@@ -129,8 +130,11 @@ class ScaleSearch:
         if self.most_points is not None:  # scales suit a number of points
             most = min(most, self.most_points)
         points = min(stage.points, most, n)
-        itemsize = 4 if self.single else 8
-        needed = needed_bytes(n, points, width, self.threads, len(kernels), itemsize)
+        # the most that one evaluation allocates, for one output
+        tile = max(TILE_VALUES, points) + points * width
+        of_rows = (2 * len(kernels) + 2) * n * (points + 1) + _TILE_ARRAYS * self.threads * tile
+        squares = (_SQUARES + 2 * len(kernels)) * (points + 1) ** 2
+        needed = (4 if self.single else 8) * of_rows + 8 * squares
         if needed > self.budget:
             if stage.points > FIRST.points:
                 return self.objective(kernels, FIRST)

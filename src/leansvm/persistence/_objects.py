@@ -241,8 +241,6 @@ def _check_features(features: Any, n_features: int) -> int:
         raise ValueError("the features of the model have the wrong type")
     kernel = features.kernel
     _check_kernel(kernel, kernel.given, n_features)
-    if kernel.precomputed != (kernel.name == "precomputed"):
-        raise ValueError("the kernel contradicts its name")
     if kernel.precomputed:
         n_points = len(_indices(features, "points", None, 0, n_features))
     else:

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from leansvm._accelerated import put
-from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
+from leansvm._array_api import foreign_namespace, rows_at, to_host, zeros
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis.cholesky.growing import FactorRows, start, total_and_largest
 from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep, go_on
@@ -203,7 +203,7 @@ def kernel_columns(
     block: Block, kernel: Kernel, X: Any, rows: Rows, out: Array | None = None
 ) -> Any:
     """Compute the kernel columns of points X, which are rows of the data with these numbers."""
-    return kernel.block(in_float64(block.X), in_float64(kernel.points(X, rows)), out, np.float64)
+    return kernel.block(block.X, kernel.points(X, rows), out, np.float64)
 
 
 def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
