@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from leansvm._array_api import foreign_namespace
+from leansvm._loss_check import check_given, check_loss
 
 __all__ = [
     "Huber",
@@ -22,6 +23,7 @@ __all__ = [
     "Squared",
     "SquaredHinge",
     "SymmetricHuber",
+    "check_loss",
     "floating",
     "get_loss",
     "smooth_loss",
@@ -322,17 +324,6 @@ def get_loss(
     return _LOSSES[task][name](*(() if parameter is None else (parameter,)))
 
 
-# What Newton's method asks of a loss.
-_NEEDS = (
-    "value",
-    "derivative",
-    "second_derivative",
-    "conjugate",
-    "smoothing_path",
-    "domain",
-    "max_curvature",
-    "curvature_is_piecewise_constant",
-)
 # Losses without a second derivative, and what stands for them.
 _KINKED = {
     "hinge": "'huber' (delta) or 'logistic' (p)",
@@ -351,15 +342,7 @@ def smooth_loss(
     """
     task = "classification" if margin else "regression"
     if not isinstance(loss, str):
-        missing = [name for name in _NEEDS if not hasattr(loss, name)]
-        if missing:
-            raise ValueError(
-                f"loss={loss!r} does not work with Newton's method: it lacks {', '.join(missing)}. "
-                f"Derive it from leansvm.losses.Loss, or use 'squared_hinge', 'squared', 'huber' "
-                f"or 'logistic'."
-            )
-        if not (margin or getattr(loss, "symmetric", False)):
-            raise ValueError(f"loss={loss!r} is not symmetric, as regression needs.")
+        check_given(loss, symmetric=not margin)
         return loss
     if loss in _KINKED:
         raise ValueError(

@@ -143,3 +143,13 @@ def summarise(values: Any, seconds: bool = False) -> dict[str, float]:
     mean = statistics.median(numbers) if seconds else math.fsum(numbers) / len(numbers)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in numbers) / len(numbers))
     return {"mean": mean, "std": spread, "n": len(numbers)}
+
+
+def shown(how: Metric, mean: float, std: float | None) -> tuple[str, str]:
+    """Return a mean and its standard deviation as text."""
+    if mean and abs(mean) < 10.0**-how.digits:
+        return f"{mean:.1e}", ""
+    text = f"{mean:.{how.digits}f}"
+    if "." in text and how.digits > 2:
+        text = text.rstrip("0").rstrip(".")
+    return text, f"±{std:.{min(how.digits, 3)}f}" if std else ""
