@@ -53,8 +53,7 @@ def report(content: Mapping[str, Any]) -> str:
     return html.render(
         Path(__file__).with_name("report.html.j2"),
         title="Five papers, reproduced",
-        lead="Every table and figure of the five papers behind leansvm, beside what this library "
-        "gives.",
+        lead="Every table and figure of the five papers, beside the results of leansvm.",
         machine=content["machine"],
         counts=_counts(found.values()),
         choices=[_slug(verdict) for verdict in _CHOICES],

@@ -124,7 +124,8 @@ def check_names(papers: Sequence[str], tables: Sequence[str] | None) -> None:
     for table in tables or ():
         if table not in known:
             names = ", ".join(dict.fromkeys(known))
-            raise ValueError(f"no table or figure {table!r} in {', '.join(papers)}; choose from {names}")
+            where = ", ".join(papers)
+            raise ValueError(f"no table or figure {table!r} in {where}; choose from {names}")
 
 
 def reproduce(

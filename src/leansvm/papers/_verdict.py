@@ -1,7 +1,7 @@
-"""When a row counts as reproduced: the rules, in one place.
+"""The verdict of a row: all rules are here.
 
 A row is judged by its accuracy or error. Times belong to another machine and are never judged;
-numbers of support vectors are compared, but decide only where nothing else is printed.
+numbers of support vectors are compared, but decide only if the paper prints nothing else.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Judgement:
 
 
 def tolerance(table: Table, printed: Printed) -> float:
-    """Points that a row may be worse than the paper's."""
+    """Return by how many points a row may be worse than the paper's."""
     allowed = table.tolerance or {"points": 0.0, "stds": 1}
     return max(float(allowed["points"]), float(allowed["stds"]) * (printed.std or 0.0))
 
