@@ -138,9 +138,7 @@ class BasisSelector(Documented):
         self._validate_params()
         if fit is None and self.uses_targets:
             name = type(self).__name__
-            raise ValueError(
-                f"{name} chooses rows for a model and needs its C and its loss: pass fit=Fit(C, ...)."
-            )
+            raise ValueError(f"{name} needs the C and the loss of the model: pass fit=Fit(C, ...).")
         own = getattr(self, "random_state", None)
         rng = check_random_state(random_state if own is None else own)
         return self._choose(blocks, kernel, n_basis, rng, fit or Fit(1.0), on_step or go_on)
