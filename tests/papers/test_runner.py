@@ -271,7 +271,11 @@ def test_the_command_prints_the_row_beside_the_published_one(command):
 def test_the_command_lists_rows_and_runs_none(command, tmp_path):
     done = command("peng2016", "zhou2013", "--row", "toy", "--list")
     assert done.exit_code == 0
-    assert "peng2016/table-1/RLSSVM, 4-point toy" in done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("# peng2016/table-1: ")
+    assert "peng2016/table-1/RLSSVM, 4-point toy" in lines
+    figures = command("zhou2013", "--table", "fig-1", "--list").stdout
+    assert figures.startswith("# zhou2013/fig-1 (run it with --table fig-1): ")
     assert not (tmp_path / "results.json").exists()
     assert command("peng2016", "--row", "nonsense", "--list").exit_code == 2
 

@@ -78,13 +78,14 @@ def command(
     """
     from leansvm.cli._reproduce_progress import RowProgress
     from leansvm.papers import PAPERS, reproduce, row_names, write_report
+    from leansvm.papers._compare import listing
 
     names = list(PAPERS) if "all" in papers else list(dict.fromkeys(papers))
     output = Printer(quiet, as_json)
     try:
         if names_only:
             listed = row_names(names, tables=table, rows=row)
-            output.finish({"rows": listed}, "\n".join(listed))
+            output.finish({"rows": listed}, "\n".join(listing(names, table, row)))
             return
         with output.progress() as bars:
             progress = RowProgress(output, bars)

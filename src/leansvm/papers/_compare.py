@@ -11,7 +11,7 @@ from typing import Any
 from leansvm.papers._published import PAPERS, paper
 from leansvm.papers._runner import check_names, row_names
 from leansvm.papers._store import Store
-from leansvm.papers._verdict import judge, metric, shown
+from leansvm.papers._verdict import Verdict, judge, metric, shown
 
 _MOST_IN_LINE = 3  # metrics that the line of a row names
 
@@ -52,8 +52,8 @@ class Comparison:
         parts = [self._pair(name) for name in names[:_MOST_IN_LINE]]
         if len(names) > _MOST_IN_LINE:
             parts.append(f"{len(names) - _MOST_IN_LINE} more numbers in the report")
-        if not parts and self.note:
-            parts = [self.note]
+        if self.note and (not parts or self.verdict in (Verdict.SHORT, Verdict.BETTER)):
+            parts.append(self.note)
         return "; ".join([f"{self.verdict}: {self.id}", *parts])
 
     def _pair(self, name: str) -> str:
@@ -92,6 +92,22 @@ def compare(
     stored = Store(Path(out)).rows
     wanted = set(row_names(papers, tables=tables, rows=rows))
     return [one for one in _comparisons(papers, stored) if one.id in wanted]
+
+
+def listing(
+    papers: Sequence[str], tables: Sequence[str] | None, rows: Sequence[str] | None
+) -> list[str]:
+    """Return the names of rows below a line with the title of each table, then the figures."""
+    wanted, lines = row_names(papers, tables=tables, rows=rows), []
+    for name in papers:
+        for table in paper(name).tables.values():
+            start = f"{name}/{table.name}/"
+            found = [one for one in wanted if one.startswith(start)]
+            lines += [f"# {start[:-1]}: {table.caption}", *found] if found else []
+        for figure in paper(name).figures.values():
+            if rows is None and (tables is None or figure.name in tables):
+                lines.append(f"# {figure.id} (run it with --table {figure.name}): {figure.shows}")
+    return lines
 
 
 def _comparisons(papers: Sequence[str], stored: Mapping[str, Any]) -> Iterator[Comparison]:

@@ -95,7 +95,7 @@ def row_names(
 
 
 def named(text: str, ids: Sequence[str]) -> list[str]:
-    """Return the rows that a text names: by their whole id or name, or else by a part of it.
+    """Return the rows that a text names: those with this id or name, or else those with this part.
 
     >>> named("toy", ["peng2016/table-1/RLSSVM, 4-point toy", "zhou2013/table-1/Hinge"])
     ['peng2016/table-1/RLSSVM, 4-point toy']
