@@ -105,9 +105,7 @@ def judge(row: Row, table: Table, stored: Mapping[str, Any] | None) -> Judgement
     if stored["status"] == "failed":
         return Judgement(Verdict.FAILED, stored["reason"])
     if row.beside:
-        return Judgement(
-            Verdict.BESIDE, "Not in the paper: the default of leansvm, for comparison."
-        )
+        return Judgement(Verdict.BESIDE, "Not in the paper: the default of leansvm, to compare.")
     found = {
         name: _judge_metric(name, printed, stored["metrics"][name]["mean"], table)
         for name, printed in row.published.items()
