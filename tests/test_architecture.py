@@ -209,3 +209,26 @@ def test_files_that_a_page_names_exist(page):
     folders = (PACKAGE, PACKAGE / "estimators", ROOT)
     assert len(named) > 5
     assert not {name for name in named if not any((folder / name).exists() for folder in folders)}
+
+
+def test_the_page_names_functions_that_exist():
+    """docs/architecture.md: the files, functions and values of the default fit."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.partition("### Where the lines of the default fit are")[2].partition("\n## ")[0]
+    lines, _, values = section.partition("These values are handed")
+    checked = 0
+    for row in re.findall(r"^\| `\w+` \|.*$", lines, re.MULTILINE):
+        text = ""
+        for name in re.findall(r"`([\w./]+)`", row.partition("|")[2].partition("|")[2]):
+            if name.endswith(".py"):
+                text = (PACKAGE / name).read_text("utf-8")
+            elif re.fullmatch(r"[A-Za-z_.]+", name) and name not in {"y", "basis", "n_basis"}:
+                for part in name.split("."):
+                    if part != "RowBlocks":
+                        assert re.search(rf"(def|class) {part}\b", text), (row, name)
+                        checked += 1
+    assert checked > 10
+    source = "\n".join(file.read_text("utf-8") for file in FILES)
+    for row in re.findall(r"^\| (`.*?) \|", values, re.MULTILINE):
+        for name in re.findall(r"`([A-Z]\w+)`", row):
+            assert f"class {name}" in source, name

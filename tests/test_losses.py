@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 
-from leansvm.losses import Huber, Logistic, Loss, Squared, SquaredHinge, SymmetricHuber, get_loss
+from leansvm.losses import (
+    Huber,
+    Logistic,
+    Loss,
+    Squared,
+    SquaredHinge,
+    SymmetricHuber,
+    check_loss,
+    get_loss,
+)
 from tests.loops import case
 
 LOSSES = [
@@ -455,3 +464,68 @@ def test_a_loss_that_lacks_a_method_is_refused(method):
 
     with pytest.raises(NotImplementedError, match=f"Half.{method} is not written"):
         getattr(Half(), method)(0.5)
+
+
+@every_loss
+def test_every_loss_keeps_its_promises(loss):
+    check_loss(loss)
+
+
+class Own(Loss):
+    """The squared hinge as a user may write it; each test breaks one of its promises."""
+
+    domain = (0.0, math.inf)
+
+    def value(self, u):
+        return 0.5 * np.clip(u, 0, None) ** 2
+
+    def derivative(self, u):
+        return np.clip(u, 0, None)
+
+    def second_derivative(self, u):
+        return np.where(u > 0, 1.0, 0.0)
+
+    def conjugate(self, v):
+        return 0.5 * v * v
+
+
+def test_a_loss_of_your_own_keeps_its_promises():
+    check_loss(Own())
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"value": lambda self, u: u**2}, "slope of value differ most at u = -5: 0 and -10"),
+        ({"second_derivative": lambda self, u: 0.0 * u}, "slope of derivative differ"),
+        ({"conjugate": lambda self, v: v * v}, "value.u. . conjugate.derivative.u.. and u"),
+        ({"domain": (0.0, 1.0)}, r"derivative is 5 at u = 5, outside domain = \(0, 1\): set"),
+        ({"max_curvature": 0.5}, "max_curvature = 0.5: set it to the largest"),
+        ({"max_curvature": 2.0}, "set curvature_is_piecewise_constant = False"),
+        ({"symmetric": True}, "symmetric = True, but value"),
+        ({"value": lambda self, u: 0.5}, "Own.value must return one number for every slack"),
+    ],
+)
+def test_a_loss_that_contradicts_itself_is_refused(broken, message):
+    loss = type("Own", (Own,), broken)()
+    with pytest.raises(ValueError, match=message):
+        check_loss(loss)
+
+
+def test_a_concave_loss_is_refused():
+    class Ramp(Own):
+        """sin(u): neither convex nor bounded from the right side."""
+
+        curvature_is_piecewise_constant = False
+
+        def value(self, u):
+            return np.sin(u)
+
+        def derivative(self, u):
+            return np.cos(u)
+
+        def second_derivative(self, u):
+            return -np.sin(u)
+
+    with pytest.raises(ValueError, match="Ramp is not convex"):
+        check_loss(Ramp())

@@ -40,5 +40,7 @@ axis.legend(frameon=False)
 plt.show()
 
 # %%
-# To give it a name and its own parameters, like ``"rbf"``, add a file with a ``KernelFunction`` to
-# ``leansvm/kernels/`` and list it in ``kernels/_kernel.py``.
+# A function has three limits: leansvm does not learn its parameters (``width`` here), cannot export
+# the model to C, JavaScript or ONNX, and does not check that the kernel is symmetric and positive
+# semidefinite. A kernel with a name, like ``"rbf"``, has none of these limits. It is a class in
+# ``leansvm/kernels/``; ``CONTRIBUTING.md`` says what it needs.

@@ -13,7 +13,7 @@ import numpy as np
 
 from leansvm import ReducedSVC
 from leansvm.datasets import make_ripley
-from leansvm.losses import Loss, floating, get_loss
+from leansvm.losses import Loss, check_loss, floating, get_loss
 
 
 class SquareRootHinge(Loss):
@@ -44,15 +44,11 @@ class SquareRootHinge(Loss):
 
 
 # %%
-# Check it first: compare derivatives with finite differences, and the conjugate with Fenchel's
-# inequality, which is an equality at v = L'(u).
+# ``check_loss`` compares the derivatives with finite differences, and the conjugate with Fenchel's
+# inequality, which is an equality at v = L'(u). An error says what is wrong. Every fit calls it.
 
-loss = SquareRootHinge()
+check_loss(SquareRootHinge())
 u = np.linspace(-3, 4, 2001)
-numeric = (loss.value(u + 1e-6) - loss.value(u - 1e-6)) / 2e-6
-print("derivative off by", float(np.abs(numeric - loss.derivative(u)).max()))
-v = loss.derivative(u)
-print("Fenchel off by", float(np.abs(loss.value(u) + loss.conjugate(v) - u * v).max()))
 
 # %%
 # Some labels are wrong. They matter less if the loss is linear for large violations.

@@ -2,9 +2,10 @@
 Add your own basis selector
 ===========================
 
-A selector chooses rows in order and never sees the model. It uses ``blocks.map``, so it runs
-wherever the rows are: in memory, on disk or on a cluster. This selector always chooses the row that
-is farthest from the rows chosen before.
+If you have row numbers, pass them: ``SparseLSSVC(basis=rows)``. A selector does more: it chooses
+any number of rows, and works inside pipelines and grid searches. It runs wherever the rows are, in
+memory, on disk or on a cluster, because it uses ``blocks.map``. It chooses rows in order and never
+sees the model. This selector always chooses the row that is farthest from the rows chosen before.
 """
 
 from dataclasses import dataclass

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from leansvm._array_api import foreign_namespace
+from leansvm._loss_check import check_given, check_loss
 
 __all__ = [
     "Huber",
@@ -22,6 +23,7 @@ __all__ = [
     "Squared",
     "SquaredHinge",
     "SymmetricHuber",
+    "check_loss",
     "floating",
     "get_loss",
     "smooth_loss",
@@ -36,17 +38,18 @@ _UNWRITTEN = (
 class Loss:
     """What solvers may ask of a loss.
 
-    A loss of your own derives from this class and writes `value`, `derivative`,
-    `second_derivative` and `conjugate`; `floating` gives the array library of their argument.
-    Methods keep shape, array namespace and floating dtype; NumPy integers become float64.
+    To write your own, derive from this class and define `value`, `derivative`,
+    `second_derivative` and `conjugate`. Set the class attributes whose defaults are wrong for it;
+    `check_loss` says what is wrong. `floating` gives the array library of an argument. Methods
+    keep shape, array namespace and floating dtype; NumPy integers become float64.
     """
 
-    name: str  #: As `get_loss` knows it.
+    name: str  #: The name that `get_loss` takes, or any other.
     symmetric: bool = False  #: Whether L(-u) = L(u), as regression needs.
-    domain: tuple[float, float] = (0.0, 1.0)  #: Where L* is finite; L' stays in it.
+    domain: tuple[float, float] = (0.0, 1.0)  #: Range of L'; L* is finite there.
     breakpoints: tuple[float, ...] = ()  #: Where L'' jumps, in increasing order.
     max_curvature: float = 1.0  #: The largest value of L''.
-    curvature_is_piecewise_constant: bool = True  #: Whether L'' is 0 or `max_curvature`.
+    curvature_is_piecewise_constant: bool = True  #: Whether L'' is always 0 or `max_curvature`.
 
     def value(self, u: Array) -> Array:
         """Return L(u)."""
@@ -61,9 +64,9 @@ class Loss:
         raise NotImplementedError(_UNWRITTEN.format(type(self).__name__, "second_derivative"))
 
     def conjugate(self, v: Array) -> Array:
-        """Return L*(v), +inf outside `domain`, even by one rounding error.
+        """Return L*(v), and +inf outside `domain`, however close to it.
 
-        Newton's method asks for values inside `domain` alone.
+        Newton's method asks only for values inside `domain`.
         """
         raise NotImplementedError(_UNWRITTEN.format(type(self).__name__, "conjugate"))
 
@@ -72,7 +75,7 @@ class Loss:
         return (self,)
 
     def smoothed_over(self, width: float) -> Loss:
-        """Return a loss whose curvature says what steps of this length meet; self if smooth."""
+        """Return a smoother loss, curved over this length of u; self if it is smooth enough."""
         return self
 
 
@@ -322,17 +325,6 @@ def get_loss(
     return _LOSSES[task][name](*(() if parameter is None else (parameter,)))
 
 
-# What Newton's method asks of a loss.
-_NEEDS = (
-    "value",
-    "derivative",
-    "second_derivative",
-    "conjugate",
-    "smoothing_path",
-    "domain",
-    "max_curvature",
-    "curvature_is_piecewise_constant",
-)
 # Losses without a second derivative, and what stands for them.
 _KINKED = {
     "hinge": "'huber' (delta) or 'logistic' (p)",
@@ -351,15 +343,7 @@ def smooth_loss(
     """
     task = "classification" if margin else "regression"
     if not isinstance(loss, str):
-        missing = [name for name in _NEEDS if not hasattr(loss, name)]
-        if missing:
-            raise ValueError(
-                f"loss={loss!r} does not work with Newton's method: it lacks {', '.join(missing)}. "
-                f"Derive it from leansvm.losses.Loss, or use 'squared_hinge', 'squared', 'huber' "
-                f"or 'logistic'."
-            )
-        if not (margin or getattr(loss, "symmetric", False)):
-            raise ValueError(f"loss={loss!r} is not symmetric, as regression needs.")
+        check_given(loss, symmetric=not margin)
         return loss
     if loss in _KINKED:
         raise ValueError(

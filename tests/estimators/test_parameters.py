@@ -79,3 +79,8 @@ def test_constructors_set_their_parameters_and_nothing_else():
         SparseLSSVC(unknown=1)
     with pytest.raises(TypeError, match="positional"):
         SparseLSSVC(1.0, "rbf", 0.5)
+
+
+def test_an_unknown_parameter_is_refused_with_the_name_of_the_class():
+    with pytest.raises(TypeError, match="SparseLSSVC: got an unexpected keyword argument 'sigma'"):
+        SparseLSSVC(sigma=0.5)

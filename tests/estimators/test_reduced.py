@@ -368,12 +368,29 @@ class NoCurvature:
         return np.sign(u)
 
 
+class WrongDomain(SquaredHinge):
+    """Its domain is the default, (0, 1), but its derivative grows without limit."""
+
+    domain = (0.0, 1.0)
+
+    def derivative(self, u):
+        return np.clip(u, 0, None)
+
+    def value(self, u):
+        return 0.5 * np.clip(u, 0, None) ** 2
+
+    def second_derivative(self, u):
+        return np.where(u > 0, 1.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
         ({"loss": "hinge"}, "lacks a second derivative. Use 'huber'"),
         ({"loss": NoCurvature()}, "lacks second_derivative, conjugate"),
         ({"loss": "cubic"}, "loss must be one of 'squared_hinge'"),
+        ({"loss": SquaredHinge}, "got the class SquaredHinge: add ()"),
+        ({"loss": WrongDomain()}, "WrongDomain: the derivative is 5 at u = 5, outside domain"),
         ({"C": 0.0}, "'C' parameter"),
         ({"C": -1.0}, "'C' parameter"),
         ({"C": np.inf}, "'C' parameter"),
@@ -400,7 +417,7 @@ def test_bad_combinations_say_what_is_missing(parameters, message):
 
 def test_regression_wants_a_symmetric_loss(moons):
     X, y = moons
-    with pytest.raises(ValueError, match="not symmetric"):
+    with pytest.raises(ValueError, match="SquaredHinge has symmetric = False"):
         ReducedSVR(loss=SquaredHinge()).fit(X, y)
     with pytest.raises(ValueError, match="one of 'huber', 'squared'"):
         ReducedSVR(loss="logistic").fit(X, y)

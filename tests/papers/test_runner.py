@@ -10,7 +10,7 @@ import time
 import pytest
 
 from leansvm.datasets import DatasetNotFoundError
-from leansvm.papers import Observer, reproduce
+from leansvm.papers import Observer, compare, reproduce
 from leansvm.papers import fang2019 as paper_module
 from leansvm.papers._experiment import Experiment, Skipped
 from leansvm.papers._published import paper
@@ -134,7 +134,10 @@ def test_rows_are_chosen_by_their_names(measured, tmp_path):
 
 @pytest.mark.parametrize(
     ("papers", "tables", "message"),
-    [(["smith"], None, "unknown paper 'smith'"), (["fang2019"], ["table-7"], "no 'table-7'")],
+    [
+        (["smith"], None, "unknown paper 'smith'"),
+        (["fang2019"], ["table-7"], "no table or figure 'table-7'"),
+    ],
 )
 def test_unknown_names(papers, tables, message, tmp_path):
     with pytest.raises(ValueError, match=message):
@@ -178,8 +181,8 @@ def no_data(tmp_path, monkeypatch):
 def test_the_command_reproduces_a_table(command, tmp_path):
     done = command("peng2016", "--table", "table-1", "--quick")
     assert done.exit_code == 0, done.stderr
-    assert "4 rows and figures: 3 done, 1 skipped" in done.stdout
-    assert "SVMlight is a program of its own" in " ".join(done.stderr.split())
+    assert "3 of 4 rows and figures done, 1 skipped" in done.stdout
+    assert "SVMlight is another program" in " ".join(done.stderr.split())
     page = (tmp_path / "report.html").read_text()
     assert page.count('<span class="badge reached">reached</span>') == 3
     assert page.count('<tr data-verdict="reached">') == 3
@@ -189,13 +192,13 @@ def test_the_command_reproduces_a_table(command, tmp_path):
     called = "L2SVC(C=10000, calibrate=False, kernel=&#39;linear&#39;, solver=&#39;active-set&#39;)"
     assert f"<li>RLSSVM, 4-point toy: <code>{called}</code></li>" in page
     again = command("peng2016", "--table", "table-1", "--quick")
-    assert "4 rows and figures: 3 done (3 of them before), 1 skipped" in again.stdout
+    assert "3 of 4 rows and figures done (3 of them before), 1 skipped" in again.stdout
 
 
 def test_the_command_runs_one_row(command, tmp_path):
     done = command("peng2016", "--row", "rlssvm, 4-point TOY")
     assert done.exit_code == 0, done.stderr
-    assert "1 rows and figures: 1 done" in done.stdout
+    assert "1 of 1 rows and figures done" in done.stdout
     stored = json.loads((tmp_path / "results.json").read_text())
     assert list(stored["rows"]) == ["peng2016/table-1/RLSSVM, 4-point toy"]
     assert "RLSSVM, 4-point toy" in (tmp_path / "report.html").read_text()
@@ -211,14 +214,14 @@ def test_the_command_says_what_data_it_lacks(command):
     errors = " ".join(done.stderr.split())
     assert "splice is not on this machine" in errors
     assert re.search(r"get them with: leansvm datasets download (\w+ )*splice", errors)
-    assert "0 done" not in done.stdout and "skipped; report:" in done.stdout
+    assert "0 of 5 rows" in done.stdout and "skipped; report:" in done.stdout
 
 
 @pytest.mark.usefixtures("no_data")
 def test_single_missing_data_sets_are_a_note_and_no_failure(command):
     done = command("peng2016", "--table", "table-1", "--table", "table-2", "--quick")
     assert done.exit_code == 0, done.stderr
-    assert "3 done" in done.stdout
+    assert "3 of 9 rows and figures done" in done.stdout
     assert "note: data sets that are not on this machine: " in " ".join(done.stderr.split())
 
 
@@ -251,3 +254,41 @@ def test_control_c_leaves_what_is_done(tmp_path):
     stored = json.loads(results.read_text())["rows"]
     assert 1 <= len(stored) < 40
     assert (tmp_path / "report.html").exists()
+
+
+def test_the_command_prints_the_row_beside_the_published_one(command):
+    done = command("peng2016", "--row", "RLSSVM, 4-point toy")
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("reached: peng2016/table-1/RLSSVM, 4-point toy; support vector 1 = 2 ")
+    assert "coefficient 2 = 0.9999 (paper: 0.9999)" in first
+    facts = json.loads(command("peng2016", "--row", "RLSSVM, 4-point toy", "--json").stdout)
+    (one,) = facts["compared"]
+    assert one["verdict"] == "reached"
+    assert one["published"]["bias"] == [-0.9999, None]
+    assert one["measured"]["bias"][0] == pytest.approx(-0.9999, abs=1e-6)
+
+
+def test_the_command_lists_rows_and_runs_none(command, tmp_path):
+    done = command("peng2016", "zhou2013", "--row", "toy", "--list")
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("# peng2016/table-1: ")
+    assert "peng2016/table-1/RLSSVM, 4-point toy" in lines
+    figures = command("zhou2013", "--table", "fig-1", "--list").stdout
+    assert figures.startswith("# zhou2013/fig-1 (run it with --table fig-1): ")
+    assert not (tmp_path / "results.json").exists()
+    assert command("peng2016", "--row", "nonsense", "--list").exit_code == 2
+
+
+def test_rows_are_compared_with_the_published_ones(measured, tmp_path):
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path)
+    found = compare(["fang2019"], tables=["table-1"], out=tmp_path)
+    assert len(found) == N_ROWS
+    first = found[0]
+    assert (first.verdict, first.published) == (
+        "better by more than 2 points",
+        {"test_error": (11.4, None), "model_size": (250.0, None)},
+    )
+    assert "test error = 1.50 ±1.12 % (paper: 11.40 %)" in str(first)
+    assert str(found[6]) == "not run: fang2019/table-1/LSSVM-SBF, synthetic; no such thing"
+    assert [one.id for one in compare(["fang2019"], rows=["sigma 0.5"], out=tmp_path)] == [first.id]

@@ -29,9 +29,10 @@ _MOST_CLASSES = 1000
 class Basis:
     """Basis points B in the order of choice, and what choosing them has already computed.
 
-    A selector returns the row numbers; `leansvm.basis.choose.choose` adds the rows themselves.
-    When ``L`` is given, K_BB = L L' and every block keeps its rows of the whitened basis
-    P = K_MB L^-T (`leansvm.basis.cholesky.FactorRows`) in the first ``len(indices)`` columns.
+    ``Basis(rows)`` with an array of row numbers is enough for a selector of your own;
+    `leansvm.basis.choose.choose` adds the rows themselves. If a selector also gives ``L``, then
+    K_BB = L L', and every block keeps its rows of the whitened basis P = K_MB L^-T
+    (`leansvm.basis.cholesky.FactorRows`) in the first ``len(indices)`` columns.
     """
 
     # row numbers, -1 for points of an earlier fit that are no rows; None when points were given
@@ -48,11 +49,12 @@ class Basis:
 
 @dataclass(frozen=True)
 class Fit:
-    """What selectors defined by the model need to know of it (those with ``uses_targets``).
+    """The model for which a selector with ``uses_targets`` chooses rows.
 
-    Targets and weights are in the blocks (``y`` with one column for each output, ``weight``). The
-    bias is free (``bias_penalty`` 0), penalised, or absent (inf): with n the sum of weights,
-    centring is z - s'z / (n + bias_penalty / C). Selectors for the squared loss ignore the rest.
+    Targets and weights are in the blocks (``y`` with one column for each output, ``weight``).
+    ``bias_penalty`` is A of the objective: 0 is a free bias, inf is no bias. With n the sum of
+    weights s, a free or penalised bias is eliminated by centring columns z:
+    z - s'z / (n + bias_penalty / C). Selectors for the squared loss ignore the other fields.
     """
 
     C: float
@@ -67,10 +69,12 @@ class Fit:
 
 
 class BasisSelector(Documented):
-    """Base class of selectors.
+    """Base class of selectors; derive your own from it.
 
-    A selector defines ``select``, or ``_choose``, which gets checked parameters, a random
-    generator and a callback that is always there.
+    A selector defines ``_choose(self, blocks, kernel, n_basis, rng, fit, on_step)``, which returns
+    ``Basis(rows)``: an integer array of row numbers in the order of choice, each at most once.
+    ``rng`` is a generator made from ``random_state``, and ``on_step`` is never None. Or it defines
+    `select`, whose parameters are described below.
 
     Attributes
     ----------
@@ -142,7 +146,7 @@ class BasisSelector(Documented):
     def _choose(
         self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
     ) -> Basis:
-        raise NotImplementedError(f"{type(self).__name__} must define select.")
+        raise NotImplementedError(f"{type(self).__name__} must define _choose or select.")
 
 
 def go_on(size: int) -> bool:

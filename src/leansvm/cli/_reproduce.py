@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +23,7 @@ from leansvm.cli._output import (
 
 # as in `leansvm.papers.PAPERS`, which takes long to load
 _PAPERS = "fang2019, peng2016, zhou2013, zhou2016, joshi"
+_MOST_LINES = 30  # of the result: one for each row
 
 
 @guarded
@@ -35,37 +38,55 @@ def command(
     row: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this row, by its name in the report, such as 'RLSSVM, 4-point toy', or all "
-            "rows with this part of a name. Can be repeated.",
+            help="Only this row, such as 'RLSSVM, 4-point toy', or all rows with this part of a "
+            "name; --list prints the names. Can be repeated.",
             show_default=False,
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer trials and no long experiments: five minutes.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Fewer trials, and no rows that take long: all papers take five minutes.",
+        ),
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of random trials.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of random trials, if not that of each experiment.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for results.json and report.html.")] = Path(
         "reproduction"
     ),
+    names_only: Annotated[
+        bool, typer.Option("--list", help="Print the names of the rows and run nothing.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure finished rows again.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compute the papers' tables and figures again and write an HTML report.
 
-    Every finished row is stored at once. To continue after Ctrl-C, run the
-    same command again. Rows without data on this machine are skipped; the
-    last lines say how to download the data. The exit code is 1 only if no
-    row could be run.
+    With at most 30 rows, the command prints each of them beside the paper's
+    row; with more, it prints how many reached it. Every finished row is
+    stored at once. To continue after Ctrl-C, run the same command again. Rows
+    without data on this machine are skipped; the last lines say how to
+    download the data. The exit code is 1 only if no row could be run.
     """
     from leansvm.cli._reproduce_progress import RowProgress
-    from leansvm.papers import PAPERS, reproduce, write_report
+    from leansvm.papers import PAPERS, reproduce, row_names, write_report
+    from leansvm.papers._compare import listing
 
     names = list(PAPERS) if "all" in papers else list(dict.fromkeys(papers))
     output = Printer(quiet, as_json)
     try:
+        if names_only:
+            listed = row_names(names, tables=table, rows=row)
+            output.finish({"rows": listed}, "\n".join(listing(names, table, row)))
+            return
         with output.progress() as bars:
             progress = RowProgress(output, bars)
             reproduce(
@@ -91,7 +112,9 @@ def command(
     report = write_report(out)
     missing = progress.missing
     facts = {"rows": dict(progress.counts), "kept": progress.kept, "missing data": missing}
-    output.finish({**facts, "report": report}, f"{progress.words()}; report: {report}")
+    compared, lines = _compared(names, table, row, out)
+    text = "\n".join([*lines, f"{progress.words()}; report: {report}"])
+    output.finish({**facts, "compared": compared, "report": report}, text)
     note = ""
     if missing:
         note = (
@@ -102,3 +125,18 @@ def command(
         raise CommandError(note or "no row could be run")
     if note:
         output.say(f"note: {note}")
+
+
+def _compared(
+    names: list[str], tables: list[str] | None, rows: list[str] | None, out: Path
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows beside the published ones: as facts, and as lines for people."""
+    from leansvm.papers import compare
+
+    found = compare(names, tables=tables, rows=rows, out=out)
+    if len(found) <= _MOST_LINES:  # why others were not run is said before
+        lines = [str(one) for one in found if one.measured]
+    else:
+        verdicts = Counter(one.verdict for one in found)
+        lines = ["; ".join(f"{name}: {n} rows" for name, n in verdicts.items())]
+    return [asdict(one) for one in found], lines

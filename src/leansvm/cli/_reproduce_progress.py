@@ -53,8 +53,8 @@ class RowProgress(Observer):
             self._output.say(f"{status}: {job.id}: {entry['reason']}")
 
     def words(self) -> str:
-        """Return the numbers of rows: "40 rows and figures: 38 done (12 of them before), ..."."""
+        """Return what was done: "38 of 40 rows and figures done (12 of them before), ..."."""
         kept = f" ({self.kept} of them before)" if self.kept else ""
-        names = {"done": f"done{kept}", "skipped": "skipped", "failed": "failed"}
-        parts = [f"{self.counts[name]} {text}" for name, text in names.items() if self.counts[name]]
-        return f"{self.counts.total()} rows and figures: {', '.join(parts)}"
+        done = f"{self.counts['done']} of {self.counts.total()} rows and figures done{kept}"
+        others = [f"{self.counts[n]} {n}" for n in ("skipped", "failed") if self.counts[n]]
+        return ", ".join([done, *others])

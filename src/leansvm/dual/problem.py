@@ -30,7 +30,8 @@ _WAY_OUT = (
     "cache_size."
 )
 _OR_CG = (
-    " With a fixed C, solver='cg' computes kernel rows again when it needs them: slow, but small."
+    " With a fixed C you can also set solver='cg': it computes kernel values again when it needs "
+    "them, which is slow, but takes little memory."
 )
 
 

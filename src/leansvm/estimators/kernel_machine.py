@@ -103,7 +103,7 @@ class KernelMachine(Machine):
         return {"first": first * short, "guard": folds, "second": second * long}
 
     def _learn_kernel(self, data: TrainingData, run: Run) -> FittedKernel:
-        """Resolve gamma, or learn it on a sample."""
+        """Return the kernel with its numbers: those that were given, or learned on a sample."""
         if not self._learns_scales:
             chosen = "rbf" if self.kernel == "auto" else self.kernel
             gamma = "scale" if isinstance(self.gamma, str) and self.gamma == "learn" else self.gamma

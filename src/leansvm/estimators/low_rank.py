@@ -45,7 +45,9 @@ Array = NDArray[np.float64]
 
 def _is_simplex(machine: Any) -> bool:
     if not isinstance(get_function(machine.function), Simplex):
-        raise AttributeError("only models with function='simplex' are piecewise linear")
+        raise AttributeError(
+            "local_linear_model needs function='simplex': other models are not piecewise linear"
+        )
     return True
 
 
@@ -94,8 +96,8 @@ class LowRankMachine(ReadableModel, Machine):
         error at the start; 0 means no penalty. It prevents the functions from overfitting. A
         leave-one-out error with fixed functions does not show such overfitting.
     iterate : {"best", "last"}
-        Which iterate is the model: the one with the smallest leave-one-out squared error, or the
-        last.
+        Which iteration becomes the model: the one with the smallest leave-one-out squared error, or
+        the last one.
     max_iter : int
         Iterations of L-BFGS (at most), or rounds of the paper's algorithm.
     tol : float

@@ -55,7 +55,10 @@ def stored(init: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}: {error}") from None
         bound.apply_defaults()
         vars(self).update(list(bound.arguments.items())[1:])
 

@@ -41,7 +41,12 @@ class Expression:
 
 @dataclass(eq=False)
 class KernelFunction:
-    """A kernel with its numbers. Rows on the host are NumPy arrays or CSR matrices."""
+    """A kernel with its numbers (gamma, degree, coef0).
+
+    A new kernel needs ``name`` and `block`; rows on the host are NumPy arrays or CSR matrices. It
+    needs `device_block` for rows on a GPU, `expression` for exports, and `gradients`, `curvature`
+    and `slope_along` for `leansvm.inspection.effects`.
+    """
 
     gamma: Any = 1.0
     degree: float = 3

@@ -87,8 +87,8 @@ class UserFunction(KernelFunction):
         expected = (X.shape[0], Z.shape[0])
         if tuple(values.shape) != expected:
             raise ValueError(
-                f"a callable kernel must be vectorised, f(X, Z) -> (len(X), len(Z)) values: "
-                f"expected shape {expected}, got {tuple(values.shape)}."
+                f"a kernel function f(X, Z) must return the values of all pairs of rows: expected "
+                f"shape {expected}, got {tuple(values.shape)}."
             )
         if not bool(xp.all(xp.isfinite(values))):
             raise ValueError("the callable kernel returned NaN or infinity.")

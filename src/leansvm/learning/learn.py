@@ -108,10 +108,11 @@ def learn_kernel(
 ) -> LearnedKernel:
     """Learn the scales of the features and, of several kernels, a mixture, on a sample of rows.
 
-    ``on_iteration(k, error)`` hears after every iteration of the leave-one-out error, in units of
-    the targets' variance; the search ends when it returns True. Wide kernels go with a large C, and
-    scales that were found with one would be too wide for a small one: hence ``C``. A MemoryError
-    says that the budget is too small for the sample or for the first search.
+    ``on_iteration(k, error)`` is called after every iteration with the leave-one-out error, in
+    units of the targets' variance; the search ends when it returns True. Good scales depend on C:
+    with a large C, wide kernels are best. So if the model's C is given, a last search adapts the
+    scales to it. If the budget is too small for the sample or for the first search, it raises a
+    MemoryError.
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     if blocks.n_features > WIDE and is_text(blocks):

@@ -53,11 +53,11 @@ class Stage(NamedTuple):
 
 
 TIED = Stage(600, 100, 15)  # one scale for all features, where every search starts
-ALONE = Stage(1500, 200, 12)  # one part, which will go on together with others
-FIRST = Stage(1500, 200, 25)
-SECOND = Stage(4000, 500, 14)
+ALONE = Stage(1500, 200, 12)  # one part by itself, before the parts are learned together
+FIRST = Stage(1500, 200, 25)  # all parts together, on few rows
+SECOND = Stage(4000, 500, 14)  # all parts together, on the whole sample
 ON_FAST_DEVICES = Stage(12000, 800, 12)  # in place of SECOND, where double precision is fast
-FOLD = Stage(1500, 150, 25)
+FOLD = Stage(1500, 150, 25)  # on the rows of all folds but one, to check the scales
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
 
 
@@ -122,7 +122,8 @@ class ScaleSearch:
     def objective(self, kernels: Sequence[str], stage: Stage) -> LooObjective:
         """Return the leave-one-out error on the rows and points of a stage, or those there are.
 
-        Where memory is short, it has those of FIRST; a MemoryError says that these are too many.
+        If memory is short, it has those of FIRST; if these are too many, too, it raises a
+        MemoryError.
         """
         X, Y, weight = self.sample.X, self.sample.Y, self.sample.weight
         n, width = min(stage.rows, len(X)), X.shape[1]

@@ -41,7 +41,7 @@ class RunOptions:
         return range(self.seeds or (quick if self.quick else usual))
 
     def only_full(self, slow: bool = True) -> None:
-        """Skip the experiment when it is slow and the run should be quick."""
+        """Skip a slow experiment in a quick run."""
         if self.quick and slow:
             raise Skipped("takes too long for --quick")
 

@@ -16,7 +16,7 @@ from leansvm.papers import _charts
 from leansvm.papers._experiment import Chart, Experiment, experiments_of
 from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
 from leansvm.papers._store import Store
-from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
+from leansvm.papers._verdict import Judgement, Verdict, agrees, judge, metric, shown
 from leansvm.plotting import html
 
 # Rows of one of these can be shown alone.
@@ -53,8 +53,7 @@ def report(content: Mapping[str, Any]) -> str:
     return html.render(
         Path(__file__).with_name("report.html.j2"),
         title="Five papers, reproduced",
-        lead="Every table and figure of the five papers behind leansvm, beside what this library "
-        "gives.",
+        lead="Every table and figure of the five papers, beside the results of leansvm.",
         machine=content["machine"],
         counts=_counts(found.values()),
         choices=[_slug(verdict) for verdict in _CHOICES],
@@ -237,22 +236,12 @@ def _pair(name: str, printed: Printed | None, ours: Mapping[str, float] | None) 
         difference = f"{value:+.{how.digits}f}".replace("-", "−")
     return {
         "decides": bool(how.better),
-        "paper": printed and _number(how, printed.mean, printed.std),
-        "ours": ours and _number(how, ours["mean"], ours["std"] if ours["n"] > 1 else None),
+        "paper": printed and shown(how, printed.mean, printed.std),
+        "ours": ours and shown(how, ours["mean"], ours["std"] if ours["n"] > 1 else None),
         "differs": differs,
         "difference": difference,
         "kind": "good" if value * how.better > 0 else "bad" if value else "",
     }
-
-
-def _number(how: Metric, mean: float, std: float | None) -> tuple[str, str]:
-    """Return a mean and its standard deviation as they are printed."""
-    if mean and abs(mean) < 10.0**-how.digits:
-        return f"{mean:.1e}", ""
-    text = f"{mean:.{how.digits}f}"
-    if "." in text and how.digits > 2:
-        text = text.rstrip("0").rstrip(".")
-    return text, f"±{std:.{min(how.digits, 3)}f}" if std else ""
 
 
 # ---------------------------------------------------------------------------- figures

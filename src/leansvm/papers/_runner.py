@@ -76,8 +76,26 @@ def jobs(
     return [job for job in found if job.id in chosen]
 
 
+def row_names(
+    papers: Sequence[str] = PAPERS,
+    *,
+    tables: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+) -> list[str]:
+    """Return the full names of rows; the parameters are those of `reproduce`.
+
+    Examples
+    --------
+    >>> row_names(["peng2016"], tables=["table-1"], rows=["rls"])
+    ['peng2016/table-1/RLSSVM, 4-point toy']
+    """
+    check_names(papers, tables)
+    found = jobs(papers, tables, RunOptions(False, None), rows)
+    return [job.id for job in found if job.section == "rows"]
+
+
 def named(text: str, ids: Sequence[str]) -> list[str]:
-    """Return the rows that a text names: by their whole id or name, or else by a part of it.
+    """Return the rows that a text names: those with this id or name, or else those with this part.
 
     >>> named("toy", ["peng2016/table-1/RLSSVM, 4-point toy", "zhou2013/table-1/Hinge"])
     ['peng2016/table-1/RLSSVM, 4-point toy']
@@ -89,7 +107,8 @@ def named(text: str, ids: Sequence[str]) -> list[str]:
         near = difflib.get_close_matches(text, [one.split("/", 2)[2] for one in ids], 3, 0.4)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
         raise ValueError(
-            f"no row {text!r}{hint} Rows have the names of the report, such as {ids[0]!r}."
+            f"no row {text!r}{hint} A full name is {ids[0]!r}; `leansvm reproduce ... --list` "
+            f"prints the names."
             if ids
             else f"no row {text!r}: these are only figures."
         )
@@ -105,7 +124,8 @@ def check_names(papers: Sequence[str], tables: Sequence[str] | None) -> None:
     for table in tables or ():
         if table not in known:
             names = ", ".join(dict.fromkeys(known))
-            raise ValueError(f"no {table!r} in {', '.join(papers)}; choose from {names}")
+            where = ", ".join(papers)
+            raise ValueError(f"no table or figure {table!r} in {where}; choose from {names}")
 
 
 def reproduce(
@@ -120,10 +140,10 @@ def reproduce(
     observer: Observer | None = None,
     command: str | None = None,
 ) -> Store:
-    """Work out the papers' tables and figures; results are in ``out/results.json``.
+    """Compute the papers' tables and figures again; results are in ``out/results.json``.
 
     Rows that were measured before with the same options are kept: an interrupted run continues
-    where it stopped.
+    where it stopped. `compare` returns the rows beside the published ones.
 
     Parameters
     ----------
@@ -132,21 +152,21 @@ def reproduce(
     tables : sequence of str, default=None
         Only these, such as "table-1" or "fig-2".
     rows : sequence of str, default=None
-        Only these rows: names such as "RLSSVM, 4-point toy", with or without paper and table in
-        front ("peng2016/table-1/RLSSVM, 4-point toy"), or a part of the name, which means all rows
-        that have it.
+        Only these rows. A name is "RLSSVM, 4-point toy", also with paper and table in front
+        ("peng2016/table-1/RLSSVM, 4-point toy"). A part of a name means all rows whose names
+        contain it. `row_names` lists the names.
     quick : bool, default=False
-        Few trials, and without what takes long.
+        Run fewer trials, and leave out rows and figures that take long.
     seeds : int, default=None
-        Number of trials of what is random; None: each experiment's own number.
+        Number of random trials; None means each experiment's own number.
     out : path, default="reproduction"
         Folder of the results.
     fresh : bool, default=False
-        Measure again what was measured before.
+        Measure finished rows again.
     observer : Observer, default=None
-        Told about every row.
+        Its methods are called before and after every row.
     command : str, default=None
-        By which the user started the run, for the report; None: the call of this function.
+        The command that the report names; None means the call of this function.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""When a row counts as reproduced: the rules, in one place.
+"""The verdict of a row: all rules are here.
 
 A row is judged by its accuracy or error. Times belong to another machine and are never judged;
-numbers of support vectors are compared, but decide only where nothing else is printed.
+numbers of support vectors are compared, but decide only if the paper prints nothing else.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Judgement:
 
 
 def tolerance(table: Table, printed: Printed) -> float:
-    """Points that a row may be worse than the paper's."""
+    """Return by how many points a row may be worse than the paper's."""
     allowed = table.tolerance or {"points": 0.0, "stds": 1}
     return max(float(allowed["points"]), float(allowed["stds"]) * (printed.std or 0.0))
 
@@ -105,7 +105,7 @@ def judge(row: Row, table: Table, stored: Mapping[str, Any] | None) -> Judgement
     if stored["status"] == "failed":
         return Judgement(Verdict.FAILED, stored["reason"])
     if row.beside:
-        return Judgement(Verdict.BESIDE, "Not in the paper: what this library does by default.")
+        return Judgement(Verdict.BESIDE, "Not in the paper: the default of leansvm, to compare.")
     found = {
         name: _judge_metric(name, printed, stored["metrics"][name]["mean"], table)
         for name, printed in row.published.items()
@@ -143,3 +143,13 @@ def summarise(values: Any, seconds: bool = False) -> dict[str, float]:
     mean = statistics.median(numbers) if seconds else math.fsum(numbers) / len(numbers)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in numbers) / len(numbers))
     return {"mean": mean, "std": spread, "n": len(numbers)}
+
+
+def shown(how: Metric, mean: float, std: float | None) -> tuple[str, str]:
+    """Return a mean and its standard deviation as text."""
+    if mean and abs(mean) < 10.0**-how.digits:
+        return f"{mean:.1e}", ""
+    text = f"{mean:.{how.digits}f}"
+    if "." in text and how.digits > 2:
+        text = text.rstrip("0").rstrip(".")
+    return text, f"±{std:.{min(how.digits, 3)}f}" if std else ""

@@ -56,7 +56,7 @@ def _model(method: str, kernel: str, C: float, gamma: float | None = None) -> An
         case "LSSVM":
             return PrunedLSSVC(**parameters, step=0.05, trade_off=0.75, random_state=0)
     raise Skipped(
-        "SVMlight is a program of its own and not run here; it minimises what LIBSVM does."
+        "SVMlight is another program and was not run; it minimises the same objective as LIBSVM."
     )
 
 

@@ -70,7 +70,7 @@ def table_1(row: Row, run: RunOptions) -> Measured:
     """Our losses and conjugates beside the printed formulas, on a grid."""
     if row.method not in _FORMULAS:
         raise Skipped(
-            "Out of scope: no second derivative everywhere, which Newton's method needs. "
+            "The loss lacks a second derivative, which Newton's method needs. "
             "Huber and logistic losses approach the hinge."
         )
     value, conjugate = _FORMULAS[row.method]

@@ -28,7 +28,7 @@ _STRIDE = 2  # candidates between the first values that are tried
 
 @dataclass(frozen=True)
 class ChosenC:
-    """The best C of one basis, with the model where a triangular factor gave it."""
+    """The best C of one basis and its error; also the model, if a triangular factor gave it."""
 
     error: float
     C: float

@@ -3,9 +3,10 @@
 In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
 of the first k points: a larger size only adds columns, and to the sums only new products with them.
 One factor gives the left-out errors of all sizes at one C (`factor`), another one those of all C at
-one size; larger sizes look for C near that of half their points. The basis doubles while that pays;
-then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen for it.
-Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
+one size; larger sizes look for C near that of half their points. The basis doubles while that
+lowers the error by 1 %. Then the smallest size whose error is within 0.2 % of the best is taken,
+and C is chosen for it. To compare sizes, 10,000 rows and the left-out errors of 2,000 of them are
+enough.
 
 Large sizes are added up in single precision where the model of the size before loses nothing to it,
 as its values at some rows tell.
@@ -334,7 +335,7 @@ def start_nested(
 
 
 def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any], ChosenC]:
-    """Double the basis while that lowers the error, then take the smallest size that is as good.
+    """Double the basis while that lowers the error, then take the smallest that is nearly as good.
 
     Sizes in between are compared at the C of the largest one. Returns the size to take; the sizes,
     their errors and C; and the C at which sizes were compared, whose ``model`` is valid only for

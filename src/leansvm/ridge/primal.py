@@ -45,11 +45,11 @@ _NO_ROOM = (
 
 @dataclass(frozen=True)
 class Criterion:
-    """How C is found: candidates and what scores them, or one value."""
+    """How C is found: one number ``C``, or candidates and the error that compares them."""
 
     C: float | Array
     name: str = "gcv"  # "gcv", "loo" or "kfold"
-    left_out: bool = False  # whether left-out residuals are asked for at the C that is taken
+    left_out: bool = False  # whether the solution needs left-out residuals at the chosen C
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
     basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
     judge: str = "squared"  # loss of left-out rows that "loo" averages
@@ -71,7 +71,8 @@ def solve_sums(
 
     - folds choose C: `_solve_by_folds`
     - one C, no left-out residuals: here, by Cholesky
-    - left-out errors of all rows cost too much: `_solve_by_some_rows`, for GCV after the choice
+    - left-out errors of all rows would take too long: `_solve_by_some_rows`; for GCV, after it has
+      chosen C
     - nearly all rows are points: `_solve_in_dual`
     - otherwise: here, by eigenvalues for several C, by Cholesky for one
     """

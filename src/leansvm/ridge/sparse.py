@@ -1,4 +1,4 @@
-"""SparseLSSVC's problem: a basis of given size, or one as large as it pays.
+"""SparseLSSVC's problem, on a basis of given size, or on one that grows while the error falls.
 
 minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i (y_i - f(x_i))^2  over w in the span of k(x_j, .),
 j in B (P-LSSVM; zhou2016, eqs. (9), (11)), in the whitened basis and from sums over row blocks.
@@ -140,11 +140,12 @@ class SparseProblem:
         largest: int,
         n_earlier: int,
     ) -> SummedBasis:
-        """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
+        """Choose the size of the basis by leave-one-out, also if another criterion chooses C.
 
-        Sizes of a nested basis that costs nothing to choose are compared at once, and the smallest
-        that is nearly as good as any is taken; others double from the ``n_earlier``
-        points of an earlier fit.
+        Of a nested basis that costs nothing to choose, such as a random one, all sizes are compared
+        in one pass (`nested.choose_size`), and the smallest that is nearly as good as the best is
+        taken. Others are chosen again at every size, which doubles (`_double_size`), beginning with
+        the ``n_earlier`` points of an earlier fit.
         """
         place = self.blocks.place  # memory and time allow so many points
         largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))

@@ -19,9 +19,9 @@ from leansvm.rows import check_budget, resolve_cache_size
 class FSALSSVC(DualBaseline):
     """Least-squares SVM grown row by row on its dual: FSA-LSSVM and PFSA-LSSVM.
 
-    Each step adds the row with the largest error (relative to its diagonal entry), of all rows or
-    of a few random ones, and solves the LS-SVM on the rows chosen so far. The other rows never
-    enter the loss. A baseline: `SparseLSSVC` needs far fewer rows on noisy data.
+    Each step looks at all rows, or at a few random ones, adds the row with the largest error
+    (relative to its diagonal entry), and solves the LS-SVM on the rows chosen so far. The other
+    rows are never in the loss. A baseline: `SparseLSSVC` needs far fewer rows on noisy data.
 
     Parameters
     ----------

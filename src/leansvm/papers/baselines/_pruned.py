@@ -72,9 +72,9 @@ class _Pruner:
 class PrunedLSSVC(DualBaseline):
     """Least-squares SVM pruned from all rows to fewer ones (Suykens).
 
-    Trains on all rows, drops the part ``step`` of them with the smallest coefficients, trains
-    again on the rest, and so on while the performance index allows it; the last model that it
-    allows is kept. Rows that were dropped enter neither the basis nor the loss. Takes 16 m^2
+    Trains on all rows, drops a share ``step`` of them, those with the smallest coefficients, and
+    trains again on the others. It stops when the error grows too much (``trade_off``) and keeps the
+    last model before that. Dropped rows are neither in the basis nor in the loss. Takes 16 m^2
     bytes and about 2.3 m^3 flops for ``step=0.05``. A baseline.
 
     Parameters

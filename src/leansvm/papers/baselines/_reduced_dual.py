@@ -15,7 +15,7 @@ from leansvm.papers.baselines._base import DualBaseline, solve_dual
 class RandomReducedDualLSSVC(DualBaseline):
     """Least-squares SVM trained on a few random rows: the random reduced dual (RRD-LSSVM).
 
-    The other rows enter neither the basis nor the loss. A baseline: `SparseLSSVC` with a random
+    The other rows are neither in the basis nor in the loss. A baseline: `SparseLSSVC` with a random
     basis fits all rows with as many basis functions.
 
     Parameters
