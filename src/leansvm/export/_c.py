@@ -24,6 +24,7 @@ from leansvm.export._c_text import (
     c_refusal,
     c_small_table,
     c_table,
+    c_usage,
 )
 from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
@@ -146,20 +147,10 @@ class _Header:
             f"{facts['model']}, written by leansvm {facts['leansvm']}: {formula.counts}, "
             f"{table_bytes(formula):,} bytes of {formula.store}.",
             *c_facts(facts["metadata"]),
-            "x[]:",
+            *c_usage(formula, self.name, self.dtype),
         ]
-        texts = formula.texts
-        for i, input_name in enumerate(formula.inputs):
-            note = ""
-            if i in texts:
-                note = (
-                    f": place of the text in {self.name}_texts_{i}, -1 for any other, NAN for none"
-                )
-            if i in formula.dates:
-                unit = "days since 1970" if formula.dates[i] == "date" else "hours since midnight"
-                note = f": {unit} by the clock of training, NAN for none"
-            lines.append(f"  {i} {input_name}{note}")
-        return "/* " + "\n * ".join(c_comment(line) for line in lines) + "\n */"
+        text = "\n * ".join(c_comment(line) for line in lines)
+        return f"/* {text}\n */".replace(" \n", "\n")
 
     def _sizes(self) -> str:
         sizes = {"INPUTS": len(self.formula.inputs), "OUTPUTS": self.formula.outputs}

@@ -297,9 +297,11 @@ class _Module:
             second = "> 0" if limit is None else f">= {js_number(limit)}"
             best = f"+(f[0] {second})" if formula.outputs == 1 else several
             result = f"classes[{best}]"
-        yield "export function predict(row) {"
-        yield "  const f = values(row);"
+        yield "const valid = (f) => {"
         yield "  if (f.some((v) => v !== v)) throw new RangeError('the row has no prediction');"
+        yield "  return f;\n};\n"
+        yield "export function predict(row) {"
+        yield "  const f = valid(values(row));"
         yield f"  return {result};\n}}"
 
     def _probabilities(self) -> Iterable[str]:
@@ -311,7 +313,7 @@ class _Module:
         yield f"  const zone = {' + '.join(f'(f > {knot})' for knot in knots)};"
         yield f"  return [{', '.join(slopes)}][zone] * f + [{', '.join(offsets)}][zone];\n}}"
         yield "\n// in the order of `classes`\nexport function probabilities(row) {"
-        yield "  const f = values(row);"
+        yield "  const f = valid(values(row));"
         if formula.outputs == 1:
             yield "  const z = logOdds(f[0]);"
             yield "  return [1 / (1 + Math.exp(z)), 1 / (1 + Math.exp(-z))];"

@@ -57,7 +57,7 @@ const truthOf = (v, name) => {
   const word = typeof v === "string" ? v.trim().toLowerCase() : null;
   if (v === true || v === 1 || YES.includes(word)) return 1;
   if (v === false || v === 0 || NO.includes(word)) return 0;
-  return refuse(name, "True and False", v);
+  return refuse(name, "yes/no values", v);
 };
 """
 TEXT = """
@@ -98,7 +98,10 @@ DATES = """
 // days since 1970 of a number of days, a Date (in UTC) or a text such as "2024-03-01T08:30:00"
 const daysOf = (v, name) => {
   if (typeof v === "boolean") return refuse(name, "dates", v);
-  if (typeof v !== "string" && !(v instanceof Date)) return number(v, name);
+  if (typeof v !== "string" && !(v instanceof Date)) {
+    const days = number(v, name); // years 1 to 9999: milliseconds and 20240131 are no days
+    return days < -719162 || days > 2932897 ? refuse(name, "dates", v) : days;
+  }
   if (typeof v === "string" && v.trim() === "") return NaN;
   if (v instanceof Date) v = v.toISOString(); // throws where it is no date
   const points = /^(\\d{1,2})\\.\\s?(\\d{1,2})\\.\\s?(\\d{4})(?=\\D|$)/; // 31.1.2024

@@ -125,7 +125,9 @@ class Graph(GraphNodes):
         """Return the inputs of the graph, and for each input value the name of its column."""
         formula, texts = self.formula, self.formula.texts
         if not (texts or formula.dates):
-            return [self.info("X", self.dtype, [None, len(formula.inputs)])], {}
+            info = self.info("X", self.dtype, [None, len(formula.inputs)])
+            info.doc_string = "columns: " + ", ".join(formula.inputs)
+            return [info], {}
         names = dict(enumerate(formula.inputs))
         if "" in names.values() or len(set(names.values())) < len(names):
             raise ValueError(
@@ -134,6 +136,8 @@ class Graph(GraphNodes):
             )
         kinds = dict.fromkeys(texts, object) | dict.fromkeys(formula.dates, np.float64)
         infos = [self.info(name, kinds.get(i, self.dtype), [None, 1]) for i, name in names.items()]
+        for i, info in enumerate(infos):
+            info.doc_string = _meaning(formula, i)
         return infos, names
 
     def _columns(self, read: dict[int, str]) -> str:
@@ -374,3 +378,16 @@ class Graph(GraphNodes):
 
     def _given(self, value: str) -> str:
         return value if self.work == self.dtype else self.cast(value, self.dtype)
+
+
+def _meaning(formula: Formula, i: int) -> str:
+    """Return what an input of a graph has to be."""
+    if i in formula.truths:
+        return "1 for yes (true), 0 for no (false), NaN if missing"
+    if i in formula.texts:
+        return 'text, "" if missing'
+    if i in formula.dates:
+        date = "days since 1970-01-01, the time of day as a fraction, no time zone"
+        unit = date if formula.dates[i] == "date" else "hours since midnight, 8.5 for 08:30"
+        return f"{unit}, NaN if missing"
+    return "number" if i in formula.numbers[0] else "number, NaN if missing"

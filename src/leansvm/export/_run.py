@@ -7,6 +7,7 @@ without it, in onnx's own (slow) evaluator.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -60,11 +61,21 @@ class Check:
         Number of rows: the model's points, and random ones around them.
     difference : float
         Largest difference from Python, as a share of the sum of |coefficients| + |intercept|.
+    largest : float
+        The same difference in units of the output: of the target, or of decision values.
+    lowest, highest : float
+        Range of the values in Python, to compare ``largest`` with.
+    labels : int or None
+        Number of rows whose label differs from Python's; None for models without classes.
     """
 
     engine: str
     rows: int
     difference: float
+    largest: float = math.nan
+    lowest: float = math.nan
+    highest: float = math.nan
+    labels: int | None = None
 
 
 def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 0) -> Check:
@@ -84,7 +95,7 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
     Returns
     -------
     Check
-        What ran it, the number of rows and the largest difference.
+        What ran it, the number of rows, the largest difference, and how many labels differ.
 
     Raises
     ------
@@ -114,10 +125,21 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
         inputs = rows_around(formula, n_rows, random_state, _type(single))
         engine, found = run_c(exported, formula, inputs)
     wanted = python_values(model, formula, inputs)
-    gaps = np.abs(found.reshape(wanted.shape) - wanted) / np.where(
-        formula.band > 0, formula.band, 1.0
+    found = found.reshape(wanted.shape)
+    gaps = np.abs(found - wanted)
+    shares = gaps / np.where(formula.band > 0, formula.band, 1.0)
+    labels = None
+    if formula.classes is not None:
+        labels = int(np.sum(formula.class_numbers(found) != formula.class_numbers(wanted)))
+    return Check(
+        engine,
+        len(wanted),
+        float(np.max(shares)),
+        float(np.max(gaps)),
+        float(np.min(wanted)),
+        float(np.max(wanted)),
+        labels,
     )
-    return Check(engine, len(wanted), float(np.max(gaps)))
 
 
 def _type(single: bool) -> Any:

@@ -59,6 +59,9 @@ class Compressed:
     formula: Formula
     trials: list[dict[str, Any]]
 
+    def __repr__(self) -> str:
+        return f"Compressed({self.formula.facts['model']}, {self.store}, {self.bytes:,} bytes)"
+
     @property
     def store(self) -> str:
         """Type of points and coefficients."""

@@ -21,7 +21,7 @@ from leansvm._sklearn import split_threshold
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.publish import probabilities
-from leansvm.export._formula import refuse_scale
+from leansvm.estimators.run import to_units
 from leansvm.kernels._function import Array, RowForm
 from leansvm.tables import TableEncoder
 from leansvm.tables.fitting import by_name
@@ -93,7 +93,7 @@ class Predictor:
                 f"with one, or what tune_threshold returns for it, got "
                 f"{type(machine).__name__}. If it is a search, pass best_estimator_."
             )
-        refuse_scale(machine)
+        self._scale = getattr(machine, "_scale", None)
         self._features, coef = machine._model()
         self._form: RowForm | None = None
         if isinstance(self._features, KernelFeatures):
@@ -143,7 +143,15 @@ class Predictor:
             For one row: one number, or one for each class or output. For several rows: an array
             with one entry or row for each.
         """
-        x = self._numbers(X)
+        values = self._values(self._numbers(X))
+        if self._scale is None:
+            return values
+        rows = np.reshape(values, (-1, len(self._intercept)))
+        found = np.reshape(to_units(self._scale, rows), np.shape(values))
+        return found if found.ndim else found[()]
+
+    def _values(self, x: Array) -> Any:
+        """Return f of a row or of several, on the scale that the model learned."""
         if x.shape != self._shape:
             return self._many(x)
         if not np.abs(x).max() < _FAR:
