@@ -219,6 +219,11 @@ class Predictor:
             X = X.to_dict() if self._names is not None else X
         if self._encode is None:
             return self._array(X)
+        if isinstance(X, str) or not (hasattr(X, "__len__") or hasattr(X, "columns")):
+            raise TypeError(
+                f"A row is a dict of columns and values, or a list of values, got "
+                f"{type(X).__name__}."
+            )
         if self._before:
             X = _scaled(self._array(X), self._before)
         if isinstance(X, Mapping) or not (hasattr(X, "columns") or _is_several(X)):
@@ -242,7 +247,12 @@ class Predictor:
 
     def _in_order(self, row: Mapping[str, Any]) -> list[Any]:
         """Return the values of all columns, by their names, in the order of `fit`."""
-        if self._names is None or row.keys() != self._known:
+        if self._names is None:
+            raise ValueError(
+                "The model was fitted on arrays without names of columns: pass a list of numbers, "
+                "not a dict."
+            )
+        if row.keys() != self._known:
             missing, unknown = list(self._known - row.keys()), list(row.keys() - self._known)
             raise ValueError(
                 f"A dict or a frame needs the columns of fit, {self._names}. Missing: "

@@ -221,6 +221,8 @@ def number_of(value: Any, name: str) -> float:
     if isinstance(value, np.timedelta64):
         return float(value / np.timedelta64(1, "D"))
     try:
+        if isinstance(value, str) and "_" in value:
+            raise ValueError("float reads 1_000, a file does not")
         return float(value)
     except (TypeError, ValueError, OverflowError):
         _refuse(name, "numbers", repr(value))
