@@ -128,8 +128,6 @@ def test_what_has_no_scale_is_refused(tmp_path):
     model.fit(X, Y)
     with pytest.raises(ValueError, match="target='log': a state does not contain"):
         model.state()
-    with pytest.raises(ValueError, match="with target='log' cannot be exported"):
-        leansvm.export.to_c(model)
     np.savetxt(
         tmp_path / "rows.csv", np.column_stack([X, Y]), delimiter=",", header="a,b,y", comments=""
     )

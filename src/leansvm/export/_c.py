@@ -24,6 +24,7 @@ from leansvm.export._c_text import (
     c_refusal,
     c_small_table,
     c_table,
+    c_units,
     c_usage,
 )
 from leansvm.export._checks import check_categories, check_numbers
@@ -131,12 +132,13 @@ class _Header:
         if not self.formula.others:
             yield from self._tables()
             yield HALF if self.formula.store == "float16" else ""
-            yield self._curve() if self._has_curves() else ""
+            yield self._curve() if self._has_curves() or self.formula.scale else ""
             yield from self._predict()
             return
         for number, term in enumerate(self.formula.terms, 1):
             header = _Header(replace(term, classes=None), f"NAME_{number}", self.dtype, True)
             yield from header._named(list(header._functions()))
+        yield self._curve() if self.formula.scale else ""
         yield from self._predict()
 
     # ------------------------------------------------------------------ tables
@@ -218,6 +220,7 @@ class _Header:
             yield from self._columns()
             yield from self._linear() if formula.coef is None else self._expansion(formula.outputs)
         if not self.is_term:
+            yield from c_units(formula, self.dtype)
             yield from c_refusal(formula, real)
         if formula.classes is not None and formula.outputs == 1:
             yield f"  return out[0] != out[0] ? -1 : out[0] {self._second_class()};"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.estimators.run import LARGEST_LOG
 from leansvm.export._formula import Formula
 from leansvm.export._store import small_numbers
 
@@ -198,6 +199,21 @@ def c_probabilities(formula: Formula, dtype: str) -> Iterable[str]:
         yield f"  for (int k = 0; k < {formula.outputs}; k++) sum += p[k] = {exp}(p[k] - top);"
         yield f"  for (int k = 0; k < {formula.outputs}; k++) p[k] /= sum;"
     yield "}"
+
+
+def c_units(formula: Formula, dtype: str) -> Iterable[str]:
+    """Yield lines that turn out into units of the target, if f was learned on others."""
+    real, suffix = ("float", "f") if dtype == "float32" else ("double", "")
+    if formula.scale is None:
+        return
+    if not formula.scale:
+        largest = c_numbers([LARGEST_LOG], dtype)[0]
+        yield f"  for (int k = 0; k < {formula.outputs}; k++)"
+        yield f"    out[k] = exp{suffix}(out[k] > {largest} ? {largest} : out[k]);"
+    for k, (units, scores) in enumerate(formula.scale):
+        yield f"  {c_table(real, f'scores{k}', c_numbers(scores, dtype))}"
+        yield f"  {c_table(real, f'units{k}', c_numbers(units, dtype))}"
+        yield f"  out[{k}] = NAME_curve(out[{k}], scores{k}, units{k}, {len(units)});"
 
 
 def c_refusal(formula: Formula, real: str) -> Iterable[str]:

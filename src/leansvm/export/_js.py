@@ -30,6 +30,7 @@ from leansvm.export._js_text import (
     js_number,
     js_places,
     js_truth,
+    js_units,
     js_values,
 )
 from leansvm.export._store import BYTES, stored_alike, table_bytes
@@ -231,16 +232,19 @@ class _Module:
 
     def _has_curves(self) -> bool:
         columns = (column for term in self.formula.terms for column in term.columns)
-        return any(c.kind == "number" and c.knots is not None for c in columns)
+        return bool(self.formula.scale) or any(
+            c.kind == "number" and c.knots is not None for c in columns
+        )
 
     def _values(self) -> Iterable[str]:
         """The function of all outputs; of several terms each has a scope with its own tables."""
         comment = "// f of every output: what decision_function or predict gives in Python"
         if not self.formula.others:
             yield from (*self._tables(), *self._columns(), comment)
-            yield "export function values(row) {"
+            yield self._head()
             yield "  const x = valuesOf(row);"
             yield from self._sum()
+            yield from js_units(self.formula.scale)
             return
         yield "// one function for each part of the kernel"
         yield "const parts = ["
@@ -249,9 +253,15 @@ class _Module:
             lines = (*module._tables(), *module._columns())
             yield from ("(() => {", *lines, "return (x) => {", *module._sum(), "})(),")
         yield f"];\n\n{comment}"
-        yield "export function values(row) {"
+        yield self._head()
         yield "  const x = valuesOf(row), each = parts.map((part) => part(x));"
         yield "  return each[0].map((_, k) => each.reduce((sum, f) => sum + f[k], 0));\n}\n"
+        yield from js_units(self.formula.scale)
+
+    def _head(self) -> str:
+        """The first line of the function of f."""
+        name = "export function values" if self.formula.scale is None else "function learned"
+        return f"{name}(row) {{"
 
     def _sum(self) -> Iterable[str]:
         formula = self.formula

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.estimators.run import LARGEST_LOG, Scale
 from leansvm.export._store import small_numbers
 from leansvm.tables._values import NO_VALUE, TRUTHS
 
@@ -146,6 +147,21 @@ OUTER = {
     "tanh": "Math.tanh(t + COEF0)",
     "root": "t > 49e4 ? 0 : (1 + LINEAR * Math.sqrt(t) + QUADRATIC * t) * Math.exp(-Math.sqrt(t))",
 }
+
+
+def js_units(scale: Scale | None) -> Iterable[str]:
+    """Yield the function that turns f into units of the target, if it was learned on others."""
+    if scale is None:
+        return
+    if scale:
+        knots = [f"[{js_list(scores)}, {js_list(units)}]" for units, scores in scale]
+        yield f"const scales = [{', '.join(knots)}];"
+    units = (
+        "curve(v, ...scales[k])" if scale else f"Math.exp(v > {LARGEST_LOG} ? {LARGEST_LOG} : v)"
+    )
+    yield "// in units of the target"
+    yield "export function values(row) {"
+    yield f"  return learned(row).map((v, k) => {units});\n}}\n"
 
 
 def js_values() -> str:

@@ -11,10 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from leansvm.estimators.run import LARGEST_LOG
 from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
-from leansvm.export._onnx_nodes import SPREAD, GraphNodes, label_type, product_suffices, sums_suit
+from leansvm.export._onnx_nodes import (
+    SPREAD,
+    GraphNodes,
+    label_type,
+    meaning,
+    product_suffices,
+    sums_suit,
+)
 from leansvm.export._store import rounding_loss, stored
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
@@ -81,6 +89,7 @@ class Graph(GraphNodes):
     def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
         suits = all(sums_suit(t, "float32") for t in formula.terms)
         single = dtype == "float32" and suits and not formula.dates  # which it rounds to minutes
+        single = single and formula.scale is None  # the exponential magnifies rounding
         if single:  # coefficients that are large and cancel need more digits
             single = rounding_loss(formula, stored(formula, "float32"))[0] < _LITTLE
         super().__init__("float32" if single else "float64", formula.inputs)
@@ -97,7 +106,7 @@ class Graph(GraphNodes):
             self.term = term
             more = self._values(self._columns(read))
             f = self.add("Add", f, more) if f else more
-        outputs = self._outputs(self._refused(f, read))
+        outputs = self._outputs(self._refused(self._units(f), read))
         for name in {info.name for info in inputs} & {info.name for info in outputs}:
             raise ValueError(f"An output of the graph is called {name!r}: rename this feature.")
         helper, facts = self.onnx.helper, self.formula.facts
@@ -137,7 +146,7 @@ class Graph(GraphNodes):
         kinds = dict.fromkeys(texts, object) | dict.fromkeys(formula.dates, np.float64)
         infos = [self.info(name, kinds.get(i, self.dtype), [None, 1]) for i, name in names.items()]
         for i, info in enumerate(infos):
-            info.doc_string = _meaning(formula, i)
+            info.doc_string = meaning(formula, i)
         return infos, names
 
     def _columns(self, read: dict[int, str]) -> str:
@@ -341,6 +350,15 @@ class Graph(GraphNodes):
 
     # ------------------------------------------------------------------ outputs
 
+    def _units(self, f: str) -> str:
+        """Return f in units of the target."""
+        scale = self.formula.scale
+        if scale is None:
+            return f
+        if not scale:
+            return self.add("Exp", self.add("Min", f, self.constant(LARGEST_LOG)))
+        return self.curves(f, [np.array(knots)[::-1] for knots in scale])
+
     def _outputs(self, f: str) -> list[Any]:
         formula = self.formula
         if formula.classes is None:
@@ -378,16 +396,3 @@ class Graph(GraphNodes):
 
     def _given(self, value: str) -> str:
         return value if self.work == self.dtype else self.cast(value, self.dtype)
-
-
-def _meaning(formula: Formula, i: int) -> str:
-    """Return what an input of a graph has to be."""
-    if i in formula.truths:
-        return "1 for yes (true), 0 for no (false), NaN if missing"
-    if i in formula.texts:
-        return 'text, "" if missing'
-    if i in formula.dates:
-        date = "days since 1970-01-01, the time of day as a fraction, no time zone"
-        unit = date if formula.dates[i] == "date" else "hours since midnight, 8.5 for 08:30"
-        return f"{unit}, NaN if missing"
-    return "number" if i in formula.numbers[0] else "number, NaN if missing"

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._extras import needs
+from leansvm.estimators.run import to_scale
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
@@ -127,7 +128,8 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
     wanted = python_values(model, formula, inputs)
     found = found.reshape(wanted.shape)
     gaps = np.abs(found - wanted)
-    shares = gaps / np.where(formula.band > 0, formula.band, 1.0)
+    learned = np.abs(_on_scale(formula, found) - _on_scale(formula, wanted))
+    shares = learned / np.where(formula.band > 0, formula.band, 1.0)
     labels = None
     if formula.classes is not None:
         labels = int(np.sum(formula.class_numbers(found) != formula.class_numbers(wanted)))
@@ -140,6 +142,13 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
         float(np.max(wanted)),
         labels,
     )
+
+
+def _on_scale(formula: Formula, values: Array) -> Array:
+    """Return values on the scale of the targets that f was learned on, as coefficients are."""
+    if formula.scale is None:
+        return values
+    return to_scale(formula.scale, np.maximum(values, np.finfo(np.float32).tiny))
 
 
 def _type(single: bool) -> Any:
