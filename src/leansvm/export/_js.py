@@ -85,7 +85,8 @@ class _Module:
             f"// {facts['model']}, written by leansvm {facts['leansvm']}: {formula.counts}, "
             f"{table_bytes(formula):,} bytes of {formula.store}."
         )
-        lines = [head, *self._exports(), HALF if formula.store == "float16" else "", TABLE]
+        usage = "// predict(row): an object by the names in `features`, or an array in their order"
+        lines = [head, usage, *self._exports(), HALF if formula.store == "float16" else "", TABLE]
         lines += [CURVE if self._has_curves() else "", js_values()]
         lines += [DATES if formula.dates else "", TEXT if self._words() else ""]
         lines += [js_truth() if formula.truths else "", STRICT if formula.strict else ""]
