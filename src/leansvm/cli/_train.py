@@ -326,7 +326,7 @@ def _score_rows(run: TrainingRun) -> list[list[str]]:
     for name in first_scores(found.scores, run.positive, run.metric and found.metric):
         value = found.words() if name == found.metric else in_unit(name, found.scores[name])
         rows.append([name, f"{value} (without a model {in_unit(name, found.baseline[name])})"])
-    return [*rows, ["judged by", found.method]]
+    return [*rows, ["estimated by", found.method]]
 
 
 def _summarise(
