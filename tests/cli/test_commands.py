@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pickle
 import re
 import shlex
 import signal
@@ -17,7 +18,7 @@ import pytest
 for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2", "pooch"):
     pytest.importorskip(module)
 
-from leansvm import estimators  # noqa: E402
+from leansvm import __version__, estimators  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "leansvm.cli"]
 ENVIRONMENT = {
@@ -122,7 +123,9 @@ def test_missing_column_is_named(folder, tmp_path):
     write_csv(tmp_path / "new.csv", [row[:2] for row in people(10)], ("age", "height"))
     done = leansvm("predict", folder / "model.skops", "new.csv", folder=tmp_path)
     assert done.returncode == 1
-    assert "new.csv: no column 'city', which the model needs" in done.stderr
+    assert (
+        "new.csv: the model needs the column 'city', which this file does not have" in done.stderr
+    )
 
 
 def test_corrupt_model_is_refused(folder, tmp_path):
@@ -130,7 +133,22 @@ def test_corrupt_model_is_refused(folder, tmp_path):
     (tmp_path / "model.skops").write_bytes(content[: len(content) // 2])
     done = leansvm("info", "model.skops", folder=tmp_path)
     assert done.returncode == 1
-    assert done.stderr == "error: model.skops is not a model file, or only a part of one\n"
+    assert done.stderr.startswith("error: model.skops is damaged or not complete: copy it again")
+    (tmp_path / "model.skops").write_bytes(pickle.dumps({"a": 1}))
+    done = leansvm("predict", "model.skops", "model.skops", "-o", "p.csv", folder=tmp_path)
+    assert done.returncode == 1
+    assert "model.skops is a pickle, not a model file" in done.stderr
+
+
+def test_a_missing_model_file_is_named_like_a_missing_data_file(tmp_path):
+    done = leansvm("info", "model.skops", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "error: model.skops: there is no such file\n")
+
+
+def test_the_package_runs_as_a_program():
+    command = [sys.executable, "-m", "leansvm", "--version"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == __version__
 
 
 @pytest.fixture
@@ -404,7 +422,8 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
         (["-e", "l2", "--task", "regression"], "--estimator l2 is only for classification"),
         (["-s", "gama=1"], "LSSVC has no parameter gama; did you mean gamma?"),
         (["-s", "gamma"], "--set gamma: write it as NAME=VALUE"),
-        (["-s", "gamma=-1"], "The 'gamma' parameter of SparseLSSVC must be"),
+        (["-s", "gamma=-1"], "error: The 'gamma' parameter of SparseLSSVC must be"),
+        (["--cv", "1"], "--cv 1: give a number of folds from 2 on, loo, auto, or 0"),
         (["-o", "nowhere/m"], "nowhere/m: there is no folder nowhere"),
         (["-o", "."], ".: this is a folder"),
         (["--drop", "c"], "leave out --target, --drop and --column"),

@@ -269,7 +269,7 @@ def test_useful_columns_stay(tmp_path):
     assert list(data.X) == list(columns)
     assert data.kinds["plz"] == "category" and data.X["plz"][0] == "00067"
     assert data.notes == [
-        "column 'plz': numbers with leading zeros or too many digits are categories"
+        "column 'plz' is a category: its numbers have leading zeros or too many digits"
     ]
 
 

@@ -193,6 +193,8 @@ def test_what_it_refuses():
     for bad in (csr_matrix(X), ["a", "b", "c", "d"]):
         with pytest.raises(TypeError, match="dense numbers"):
             predictor.predict(bad)
+    with pytest.raises(ValueError, match="without names of columns: pass a list of numbers"):
+        predictor.predict({"a": 1.0})
     with pytest.raises(NotFittedError):
         Predictor(leansvm.LSSVC())
     with pytest.raises(TypeError, match="got StandardScaler"):
@@ -243,6 +245,19 @@ def test_columns_are_found_by_name(library, text):
         predictor.predict(frame[names[:-1]])
     with pytest.raises(ValueError, match="'A'"):
         predictor.predict(rows[0] | {"A": 1.0})
+
+
+def test_what_json_may_hold_is_refused_with_the_errors_of_values():
+    """A service answers "bad request" to TypeError and ValueError."""
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"x": X[:, 0], "city": ["Oslo", "Rome", None] * (len(X) // 3)})
+    predictor = Predictor(leansvm.LSSVC(gamma=0.5).fit(table, y[: len(table)]))
+    for bad in (5, None, True, "text"):
+        with pytest.raises(TypeError, match="A row is a dict of columns and values, or a list"):
+            predictor.predict(bad)
+    for bad in ("1_000", 10**400, "many"):
+        with pytest.raises(ValueError, match="Column 'x' held numbers in training, and now"):
+            predictor.predict({"x": bad})
 
 
 def test_scalers_before_missing_values():

@@ -130,7 +130,7 @@ def test_booleans_with_missing_values(write, names):
     np.testing.assert_allclose(found[:, 0], model.decision_function(table), atol=1e-11)
     small = compress(model, table, np.arange(100) % 3 == 0)
     assert small.trials[0]["error"] <= small.trials[0]["allowed"]
-    with pytest.raises(ValueError, match="'gaps' held True and False in training, and now '2'"):
+    with pytest.raises(ValueError, match="'gaps' held yes/no values in training, and now '2'"):
         model.predict(table.assign(gaps=2))
 
 
@@ -185,6 +185,94 @@ for (const row of [null, 5, "text", undefined])
     assert messages[-2].startswith("Column 'code' held text in training, and now")
     assert messages[-1] == "a row has 3 values, not 2"
     assert set(others) == {"a row is an array, or an object by the names of features"}
+
+
+DATES = pd.DataFrame(
+    {
+        "day": pd.date_range("2021-01-01", periods=400, freq="D"),
+        "clock": [f"{i % 24:02d}:30" for i in range(400)],
+        "vip": [True, False] * 200,
+        "city": ["Oslo", "Rome", None, "Oslo"] * 100,
+        "x": np.arange(400.0),
+    }
+)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_javascript_takes_no_other_number_for_days(tmp_path):
+    """Milliseconds (`Date.now()`), seconds and 20210503 are no days since 1970."""
+    model = LSSVC().fit(DATES[["day", "x"]], np.arange(400) % 7 > 3)
+    good = [{"day": day, "x": 3} for day in ("2021-05-03", 18750)]
+    bad = [{"day": day, "x": 3} for day in (1620000000000, 1620000000, 20210503, -800000)]
+    script = f"""for (const row of {json.dumps(good + bad)})
+  try {{ console.log(model.probabilities(row)[1]); }}
+  catch (error) {{ console.log(error.message); }}"""
+    found = in_node(tmp_path, to_js(model), script)
+    wanted = Predictor(model).predict_proba(good[0])[1]
+    np.testing.assert_allclose(np.array(found[:2], float), wanted, atol=1e-9)
+    for row, message in zip(bad, found[2:], strict=True):
+        assert message == (
+            f"Column 'day' held dates in training, and now {row['day']}: correct it, or make it "
+            f"missing."
+        )
+
+
+def test_exports_say_what_each_input_is():
+    model = LSSVC().fit(DATES, np.arange(400) % 7 > 3)
+    lines = to_c(model, name="it").splitlines()
+    for entry in (
+        " *   x[0] day: days since 1970-01-01, the time of day as a fraction, no time zone, "
+        "NAN if missing",
+        " *   x[1] clock: hours since midnight, 8.5 for 08:30, NAN if missing",
+        " *   x[2] vip: 1 for yes (true), 0 for no (false), NAN if missing",
+        " *   x[3] city: index of the text in it_texts_3, -1 for any other text, NAN if missing",
+        " *   int k = it_predict(x, out);  (the label is it_classes[k];",
+        " *   it_probabilities(out, p);  (after predict)",
+    ):
+        assert entry in lines
+    meanings = {i.name: i.doc_string for i in to_onnx(model).graph.input}
+    assert meanings["city"] == 'text, "" if missing'
+    assert meanings["clock"] == "hours since midnight, 8.5 for 08:30, NaN if missing"
+    (numbers,) = to_onnx(LSSVC().fit(DATES[["x"]], np.arange(400) % 2)).graph.input
+    assert numbers.doc_string == "columns: x"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_headers_define_what_they_do_with_impossible_dates(tmp_path):
+    """A cast of 1e300 to a whole number is undefined in C."""
+    model = LSSVC().fit(DATES[["day"]], np.arange(400) % 7 > 3)
+    (tmp_path / "model.h").write_text(to_c(model))
+    days = ("1e300", "-1e300", "1e18", "INFINITY", "NAN", "18750")
+    calls = "".join(f'x[0] = {day}; printf("%d\\n", model_predict(x, out));' for day in days)
+    (tmp_path / "main.c").write_text(
+        f'#include <stdio.h>\n#include "model.h"\nint main(void) {{ double x[1], out[1]; {calls} }}'
+    )
+    build = ["cc", *C_OPTIONS, "main.c", "-o", "main", "-lm"]
+    checked = ["-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+    if subprocess.run(
+        [*build, *checked], cwd=tmp_path, capture_output=True, check=False
+    ).returncode:
+        pytest.skip("the compiler has no sanitizer")
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[3] == "-1" and done.stdout.split()[5] in "01"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_check_counts_labels_and_measures_in_units_of_the_output():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 2))
+    score = 1000.0 * np.sin(X[:, 0]) + X[:, 1]
+    number = LSSVR(C=100.0).fit(X, score)
+    found = check(number, to_c(number, dtype="float32"))
+    assert found.labels is None and 0 < found.largest < 1
+    assert found.largest / found.difference > 1000  # a share of the coefficients hides units
+    assert found.lowest < -500 < 500 < found.highest
+    classes = LSSVC(C=100.0).fit(X, score > 0)
+    module = to_c(classes)
+    assert check(classes, module).labels == 0
+    wrong = module.replace("out[k] + model_intercept[k]", "-out[k] + model_intercept[k]")
+    assert wrong != module and check(classes, wrong).labels > 500
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node")

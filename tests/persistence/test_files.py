@@ -465,7 +465,7 @@ def test_models_that_refer_to_themselves_are_refused(tmp_path):
 @pytest.mark.parametrize("keep", [0, 10, 2000, -30])
 def test_part_of_a_file_is_refused(saved, keep):
     saved.write_bytes(saved.read_bytes()[:keep])
-    with pytest.raises(ModelFileError, match=r"model\.skops is not a model file"):
+    with pytest.raises(ModelFileError, match=r"model\.skops is (damaged or|not a model file)"):
         persistence.load(saved)
 
 

@@ -247,9 +247,9 @@ def test_true_and_false_may_be_yes_and_no():
     np.testing.assert_array_equal(model.predict(same), model.predict(frame))
     assert not model.table_.unseen(same)
     wrong = frame.assign(flag=np.where(frame.flag, "yes", "maybe"))
-    with pytest.raises(ValueError, match="Column 'flag' held True and False in training"):
+    with pytest.raises(ValueError, match="Column 'flag' held yes/no values in training"):
         model.predict(wrong)
-    with pytest.raises(ValueError, match="Column 'flag' held True and False in training"):
+    with pytest.raises(ValueError, match="Column 'flag' held yes/no values in training"):
         Predictor(model).predict({"x": 0.0, "flag": "maybe", "c": "a"})
     found = Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})
     assert found == Predictor(model).predict({"x": 0.0, "flag": True, "c": "a"})

@@ -5,13 +5,24 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from leansvm.cli import _options as opt
-from leansvm.cli._output import CommandError, Json, Printer, Quiet, UsageError, guarded
+from leansvm.cli._output import (
+    CommandError,
+    Json,
+    Printer,
+    Quiet,
+    UsageError,
+    guarded,
+    readable,
+)
 from leansvm.cli._train import check_places
+
+if TYPE_CHECKING:
+    from leansvm.export import Check
 
 _KINDS = {".onnx": "onnx", ".h": "c", ".mjs": "js", ".js": "js"}
 _LARGEST = {"float64": 1e-9, "float32": 1e-4}  # difference that is no rounding; others are chosen
@@ -126,9 +137,22 @@ def _tried(model: Any, exported: Any, numbers: str) -> tuple[dict[str, Any], str
             f"the exported model ({found.engine}) differs from Python by {found.difference:.2g} "
             f"of the sum of coefficients, which is too much: nothing was written"
         )
-    words = (
-        f"{found.engine} differs from Python by at most {found.difference:.1e} of the sum of "
-        f"coefficients, on {found.rows:,} rows"
-    )
     facts = {"checked_with": found.engine, "rows": found.rows, "difference": found.difference}
-    return facts, words
+    facts |= {"largest_difference": found.largest, "different_labels": found.labels}
+    facts |= {"lowest": found.lowest, "highest": found.highest}
+    return facts, _difference(found)
+
+
+def _difference(found: Check) -> str:
+    """Return in words how far an exported model is from the model."""
+    tested = f"tested with {found.engine} on {found.rows:,} rows"
+    if found.labels is None:
+        return (
+            f"{tested}: values differ from Python's by at most {readable(found.largest, 2)} "
+            f"(Python's lie between {readable(found.lowest)} and {readable(found.highest)})"
+        )
+    labels = {0: "no label differs", 1: "1 label differs"}
+    return (
+        f"{tested}: {labels.get(found.labels, f'{found.labels:,} labels differ')} from Python's, "
+        f"decision values by at most {readable(found.largest, 2)}"
+    )

@@ -93,6 +93,8 @@ def file_problem(error: OSError) -> str:
         return f"{error.filename or 'writing'}: no space left on the device"
     if error.filename is None or error.strerror is None:
         return str(error)
+    if error.errno == errno.ENOENT:
+        return f"{error.filename}: there is no such file"
     return f"{error.filename}: {error.strerror}"
 
 

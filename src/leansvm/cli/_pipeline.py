@@ -37,11 +37,11 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
         return "classification"
     if y.dtype.kind in "iub" and few_values(y):
         notes.append(
-            f"the target has {distinct} different whole numbers, which are treated as classes "
-            f"(--task regression treats them as numbers)"
+            f"the task is classification: the target has only {distinct} different whole numbers "
+            f"(--task regression predicts a number)"
         )
         return "classification"
-    notes.append("the target is a number (--task classification treats its values as classes)")
+    notes.append("the task is regression (--task classification makes each value a class)")
     return "regression"
 
 

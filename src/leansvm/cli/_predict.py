@@ -133,7 +133,8 @@ def _info_rows(facts: dict[str, Any], model: Path) -> list[list[str]]:
             [evaluation["metric"], f"{in_words(evaluation['score'])} ({evaluation['method']})"]
         )
     changed = {k: v for k, v in known.get("parameters", {}).items() if v is not None}
-    rows.append(["parameters", ", ".join(f"{k}={v}" for k, v in changed.items())])
+    if changed:
+        rows.append(["parameters", ", ".join(f"{k}={v}" for k, v in changed.items())])
     if known.get("columns"):
         rows.append(["columns", ", ".join(f"{k} ({v})" for k, v in known["columns"].items())])
     rows.append(["written by", f"leansvm {facts['leansvm']}, scikit-learn {facts['scikit-learn']}"])
@@ -158,8 +159,8 @@ def _facts_of_training(path: Path) -> dict[str, Any]:
     facts = _facts(path)["metadata"]
     if "n_features" not in facts:
         raise CommandError(
-            f"{path}: this model was saved in Python and does not say how to read data files; "
-            f"load it in Python, with leansvm.load"
+            f"{path}: this model was saved in Python and does not say how to read data files: "
+            f"predict in Python, with leansvm.load({str(path)!r}).predict(frame)"
         )
     columns, target = facts.get("columns"), facts.get("target")
     named = isinstance(columns, dict) and all(

@@ -64,7 +64,7 @@ class TrainingRun:
         except (ValueError, MemoryError) as error:
             wrong = type(error).__name__ == "InvalidParameterError"  # of --set or --grid
             kind = UsageError if wrong else CommandError
-            raise kind(f"{self.data.path}: {error}") from error
+            raise kind(str(error) if wrong else f"{self.data.path}: {error}") from error
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         known = {_NUMBER.sub("#", text) for text in self.notes}
@@ -157,6 +157,13 @@ def support_size(model: Any) -> int:
     if hasattr(model, "support_"):
         return len(model.support_)
     return len(model.centers_) if hasattr(model, "centers_") else int(model.n_support_)
+
+
+def size_name(model: Any) -> str:
+    """Return what a model keeps of the training rows."""
+    if hasattr(model, "centers_"):
+        return "functions"
+    return "basis points" if hasattr(model, "n_basis") else "support vectors"
 
 
 def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:

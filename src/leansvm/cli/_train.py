@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from leansvm.cli import _options as opt
 from leansvm.cli._output import (
     CommandError,
@@ -22,7 +20,7 @@ from leansvm.cli._output import (
     guarded,
     table,
 )
-from leansvm.cli._run import TrainingRun, chosen_rows, support_size
+from leansvm.cli._run import TrainingRun, chosen_rows, size_name, support_size
 from leansvm.cli._wait import fit_with_bar
 
 if TYPE_CHECKING:
@@ -81,7 +79,7 @@ def folds_of(text: str) -> int | str:
     if text in ("loo", "auto"):
         return text
     if not text.isdigit() or text == "1":
-        raise typer.BadParameter(f"{text} is neither a number of folds, nor auto, loo or 0", None)
+        raise UsageError(f"--cv {text}: give a number of folds from 2 on, loo, auto, or 0")
     return int(text)
 
 
@@ -229,7 +227,8 @@ def fit_and_finish(
     takes_long = folds != "loo" or report is not None
     if takes_long:
         _save(run, run.metadata(), output_file)
-    output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
+    size = f"{support_size(run.model):,} {size_name(run.model)}"
+    output.say(f"fitted in {run.seconds['fit']:.2f} s, {size}")
     failed: list[str] = []
     try:
         _evaluate(run, folds, seed, output)
@@ -327,7 +326,7 @@ def _score_rows(run: TrainingRun) -> list[list[str]]:
     for name in first_scores(found.scores, run.positive, run.metric and found.metric):
         value = found.words() if name == found.metric else in_unit(name, found.scores[name])
         rows.append([name, f"{value} (without a model {in_unit(name, found.baseline[name])})"])
-    return [*rows, ["judged by", found.method]]
+    return [*rows, ["estimated by", found.method]]
 
 
 def _summarise(
@@ -342,7 +341,7 @@ def _summarise(
         output.say(f"note: {note}")
     rows = [["model", metadata["estimator"]]]
     rows += chosen_rows(metadata)
-    rows.append(["support vectors", f"{metadata['support']:,}"])
+    rows.append([size_name(run.model), f"{metadata['support']:,}"])
     rows += _score_rows(run)
     rows.append(["seconds", ", ".join(f"{k} {v:.2f}" for k, v in run.seconds.items())])
     rows.append(["saved as", str(output_file)])

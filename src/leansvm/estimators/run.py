@@ -45,7 +45,7 @@ Scale = tuple[Array, ...]  # for every output, quantiles of y above their scores
 _OF_TARGETS = ("classes_", "_single_output", "_scale")
 ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
 _SPREAD_ROWS = 256  # rows of a file from which the spread of the targets is taken
-_SCALE_KNOTS, _LARGEST_LOG = 1000, 700.0  # of a scale by quantiles; that exp takes
+_SCALE_KNOTS, LARGEST_LOG = 1000, 700.0  # of a scale by quantiles; that exp takes
 _STEP_WEIGHT = 1 / 15  # weight of a step in its phase
 _OURS = ("leansvm", "sklearn", "contextlib")
 
@@ -349,7 +349,7 @@ def to_units(scale: Scale | None, values: Any) -> Any:
         return values
     given = np.asarray(to_host(values))
     if not scale:
-        found = np.exp(np.minimum(given, _LARGEST_LOG))
+        found = np.exp(np.minimum(given, LARGEST_LOG))
     else:
         found = np.empty_like(given)
         for output, (units, scores) in enumerate(scale):

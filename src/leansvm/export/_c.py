@@ -24,6 +24,8 @@ from leansvm.export._c_text import (
     c_refusal,
     c_small_table,
     c_table,
+    c_units,
+    c_usage,
 )
 from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
@@ -130,12 +132,13 @@ class _Header:
         if not self.formula.others:
             yield from self._tables()
             yield HALF if self.formula.store == "float16" else ""
-            yield self._curve() if self._has_curves() else ""
+            yield self._curve() if self._has_curves() or self.formula.scale else ""
             yield from self._predict()
             return
         for number, term in enumerate(self.formula.terms, 1):
             header = _Header(replace(term, classes=None), f"NAME_{number}", self.dtype, True)
             yield from header._named(list(header._functions()))
+        yield self._curve() if self.formula.scale else ""
         yield from self._predict()
 
     # ------------------------------------------------------------------ tables
@@ -146,20 +149,10 @@ class _Header:
             f"{facts['model']}, written by leansvm {facts['leansvm']}: {formula.counts}, "
             f"{table_bytes(formula):,} bytes of {formula.store}.",
             *c_facts(facts["metadata"]),
-            "x[]:",
+            *c_usage(formula, self.name, self.dtype),
         ]
-        texts = formula.texts
-        for i, input_name in enumerate(formula.inputs):
-            note = ""
-            if i in texts:
-                note = (
-                    f": place of the text in {self.name}_texts_{i}, -1 for any other, NAN for none"
-                )
-            if i in formula.dates:
-                unit = "days since 1970" if formula.dates[i] == "date" else "hours since midnight"
-                note = f": {unit} by the clock of training, NAN for none"
-            lines.append(f"  {i} {input_name}{note}")
-        return "/* " + "\n * ".join(c_comment(line) for line in lines) + "\n */"
+        text = "\n * ".join(c_comment(line) for line in lines)
+        return f"/* {text}\n */".replace(" \n", "\n")
 
     def _sizes(self) -> str:
         sizes = {"INPUTS": len(self.formula.inputs), "OUTPUTS": self.formula.outputs}
@@ -227,6 +220,7 @@ class _Header:
             yield from self._columns()
             yield from self._linear() if formula.coef is None else self._expansion(formula.outputs)
         if not self.is_term:
+            yield from c_units(formula, self.dtype)
             yield from c_refusal(formula, real)
         if formula.classes is not None and formula.outputs == 1:
             yield f"  return out[0] != out[0] ? -1 : out[0] {self._second_class()};"

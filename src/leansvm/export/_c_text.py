@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.estimators.run import LARGEST_LOG
 from leansvm.export._formula import Formula
 from leansvm.export._store import small_numbers
 
@@ -47,6 +48,7 @@ static inline REAL NAME_curve(REAL v, const REAL *x, const REAL *y, int n) {
 C_TURNS = """
 static inline double NAME_turn(int cycle, double days) {
   double day = floor(days);
+  if (!(fabs(day) < 1e8)) return 0; /* no date */
   if (cycle == 0) return days - day;
   if (cycle == 1) return (day + 3 - 7 * floor((day + 3) / 7)) / 7;
   long z = (long)day + 719468, era = (z >= 0 ? z : z - 146096) / 146097;
@@ -128,6 +130,39 @@ def c_facts(metadata: dict[str, Any]) -> list[str]:
     return [f"{key}: {value}"[:200] for key, value in simple.items()]
 
 
+def c_usage(formula: Formula, name: str, dtype: str) -> list[str]:
+    """Return lines that say how to call the functions, and what every entry of x is."""
+    real, classes = _TABLES[dtype], formula.classes is not None
+    lines = ["", "how to use it:", f"  {real} x[{name}_INPUTS], out[{name}_OUTPUTS];"]
+    if classes:
+        lines.append(f"  int k = {name}_predict(x, out);  (the label is {name}_classes[k];")
+        lines.append("     k is -1 and out is NAN if the row cannot be predicted)")
+    else:
+        lines.append(f"  {name}_predict(x, out);  (out is NAN if the row cannot be predicted)")
+    if formula.slopes is not None:
+        lines.append(f"  {real} p[{name}_CLASSES];")
+        lines.append(f"  {name}_probabilities(out, p);  (after predict)")
+    lines += ["", "entries of x:"]
+    entries = enumerate(formula.inputs)
+    return lines + [f"  x[{i}] {text}: {_entry(formula, i, name)}" for i, text in entries]
+
+
+def _entry(formula: Formula, i: int, name: str) -> str:
+    """Return what an entry of x has to be."""
+    if i in formula.truths:
+        return "1 for yes (true), 0 for no (false), NAN if missing"
+    if i in formula.texts:
+        return f"index of the text in {name}_texts_{i}, -1 for any other text, NAN if missing"
+    if i in formula.dates:
+        date = "days since 1970-01-01, the time of day as a fraction, no time zone"
+        unit = date if formula.dates[i] == "date" else "hours since midnight, 8.5 for 08:30"
+        return f"{unit}, NAN if missing"
+    if i in formula.numbers[0]:
+        return "number"
+    used = any(column.source == i for column in formula.prepared)
+    return "number, NAN if missing" if used else "not used"
+
+
 def c_comment(text: str) -> str:
     """Return one printable line that ends no comment, begins none and has no trigraph."""
     line = "".join(c if c.isprintable() else " " for c in text)
@@ -164,6 +199,21 @@ def c_probabilities(formula: Formula, dtype: str) -> Iterable[str]:
         yield f"  for (int k = 0; k < {formula.outputs}; k++) sum += p[k] = {exp}(p[k] - top);"
         yield f"  for (int k = 0; k < {formula.outputs}; k++) p[k] /= sum;"
     yield "}"
+
+
+def c_units(formula: Formula, dtype: str) -> Iterable[str]:
+    """Yield lines that turn out into units of the target, if f was learned on others."""
+    real, suffix = ("float", "f") if dtype == "float32" else ("double", "")
+    if formula.scale is None:
+        return
+    if not formula.scale:
+        largest = c_numbers([LARGEST_LOG], dtype)[0]
+        yield f"  for (int k = 0; k < {formula.outputs}; k++)"
+        yield f"    out[k] = exp{suffix}(out[k] > {largest} ? {largest} : out[k]);"
+    for k, (units, scores) in enumerate(formula.scale):
+        yield f"  {c_table(real, f'scores{k}', c_numbers(scores, dtype))}"
+        yield f"  {c_table(real, f'units{k}', c_numbers(units, dtype))}"
+        yield f"  out[{k}] = NAME_curve(out[{k}], scores{k}, units{k}, {len(units)});"
 
 
 def c_refusal(formula: Formula, real: str) -> Iterable[str]:

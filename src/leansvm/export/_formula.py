@@ -27,6 +27,7 @@ from leansvm.estimators import KernelBasis
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.estimators.publish import KNOTS, offsets_of
+from leansvm.estimators.run import Scale
 from leansvm.export._columns import (
     MISSING,
     Column,
@@ -69,6 +70,7 @@ class Formula:
     degree: float = 1.0
     classes: NDArray[Any] | None = None  # of a classifier
     threshold: float | None = None  # f >= threshold is the second class; None: f > 0
+    scale: Scale | None = None  # of the targets, on which f was learned; None: units of y
     slopes: Array | None = None  # of the log odds in zones of f; None: no probabilities
     single: bool = True  # one number a row where there is one output
     facts: dict[str, Any] = field(default_factory=dict)
@@ -191,7 +193,6 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     except NotFittedError as error:
         text = f"This {type(machine).__name__} is not fitted: call fit before exporting it."
         raise NotFittedError(text) from error
-    refuse_scale(machine)
     # of a pipeline that begins with "passthrough", the first step that knows its input
     first = next(step for step in (*steps, machine) if not isinstance(step, str))
     n_inputs, names = int(first.n_features_in_), getattr(first, "feature_names_in_", None)
@@ -216,17 +217,8 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
         )
         for term in _machine(machine, columns).terms
     )
-    return replace(first, others=tuple(others), threshold=threshold)
-
-
-def refuse_scale(machine: Any) -> None:
-    """Refuse a machine whose values are not in units of the target."""
-    if getattr(machine, "_scale", None) is not None:
-        raise ValueError(
-            f"{type(machine).__name__} with target={machine.target!r} cannot be exported. Set "
-            f"target=None, fit on transformed targets, and transform the predictions of the "
-            f"exported model back."
-        )
+    scale = getattr(machine, "_scale", None)
+    return replace(first, others=tuple(others), threshold=threshold, scale=scale)
 
 
 def _in_order(formula: Formula) -> Formula:

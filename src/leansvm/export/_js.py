@@ -30,6 +30,7 @@ from leansvm.export._js_text import (
     js_number,
     js_places,
     js_truth,
+    js_units,
     js_values,
 )
 from leansvm.export._store import BYTES, stored_alike, table_bytes
@@ -84,7 +85,8 @@ class _Module:
             f"// {facts['model']}, written by leansvm {facts['leansvm']}: {formula.counts}, "
             f"{table_bytes(formula):,} bytes of {formula.store}."
         )
-        lines = [head, *self._exports(), HALF if formula.store == "float16" else "", TABLE]
+        usage = "// predict(row): an object by the names in `features`, or an array in their order"
+        lines = [head, usage, *self._exports(), HALF if formula.store == "float16" else "", TABLE]
         lines += [CURVE if self._has_curves() else "", js_values()]
         lines += [DATES if formula.dates else "", TEXT if self._words() else ""]
         lines += [js_truth() if formula.truths else "", STRICT if formula.strict else ""]
@@ -231,16 +233,19 @@ class _Module:
 
     def _has_curves(self) -> bool:
         columns = (column for term in self.formula.terms for column in term.columns)
-        return any(c.kind == "number" and c.knots is not None for c in columns)
+        return bool(self.formula.scale) or any(
+            c.kind == "number" and c.knots is not None for c in columns
+        )
 
     def _values(self) -> Iterable[str]:
         """The function of all outputs; of several terms each has a scope with its own tables."""
         comment = "// f of every output: what decision_function or predict gives in Python"
         if not self.formula.others:
             yield from (*self._tables(), *self._columns(), comment)
-            yield "export function values(row) {"
+            yield self._head()
             yield "  const x = valuesOf(row);"
             yield from self._sum()
+            yield from js_units(self.formula.scale)
             return
         yield "// one function for each part of the kernel"
         yield "const parts = ["
@@ -249,9 +254,15 @@ class _Module:
             lines = (*module._tables(), *module._columns())
             yield from ("(() => {", *lines, "return (x) => {", *module._sum(), "})(),")
         yield f"];\n\n{comment}"
-        yield "export function values(row) {"
+        yield self._head()
         yield "  const x = valuesOf(row), each = parts.map((part) => part(x));"
         yield "  return each[0].map((_, k) => each.reduce((sum, f) => sum + f[k], 0));\n}\n"
+        yield from js_units(self.formula.scale)
+
+    def _head(self) -> str:
+        """The first line of the function of f."""
+        name = "export function values" if self.formula.scale is None else "function learned"
+        return f"{name}(row) {{"
 
     def _sum(self) -> Iterable[str]:
         formula = self.formula
@@ -297,9 +308,11 @@ class _Module:
             second = "> 0" if limit is None else f">= {js_number(limit)}"
             best = f"+(f[0] {second})" if formula.outputs == 1 else several
             result = f"classes[{best}]"
-        yield "export function predict(row) {"
-        yield "  const f = values(row);"
+        yield "const valid = (f) => {"
         yield "  if (f.some((v) => v !== v)) throw new RangeError('the row has no prediction');"
+        yield "  return f;\n};\n"
+        yield "export function predict(row) {"
+        yield "  const f = valid(values(row));"
         yield f"  return {result};\n}}"
 
     def _probabilities(self) -> Iterable[str]:
@@ -311,7 +324,7 @@ class _Module:
         yield f"  const zone = {' + '.join(f'(f > {knot})' for knot in knots)};"
         yield f"  return [{', '.join(slopes)}][zone] * f + [{', '.join(offsets)}][zone];\n}}"
         yield "\n// in the order of `classes`\nexport function probabilities(row) {"
-        yield "  const f = values(row);"
+        yield "  const f = valid(values(row));"
         if formula.outputs == 1:
             yield "  const z = logOdds(f[0]);"
             yield "  return [1 / (1 + Math.exp(z)), 1 / (1 + Math.exp(-z))];"

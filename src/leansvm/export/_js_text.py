@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.estimators.run import LARGEST_LOG, Scale
 from leansvm.export._store import small_numbers
 from leansvm.tables._values import NO_VALUE, TRUTHS
 
@@ -57,7 +58,7 @@ const truthOf = (v, name) => {
   const word = typeof v === "string" ? v.trim().toLowerCase() : null;
   if (v === true || v === 1 || YES.includes(word)) return 1;
   if (v === false || v === 0 || NO.includes(word)) return 0;
-  return refuse(name, "True and False", v);
+  return refuse(name, "yes/no values", v);
 };
 """
 TEXT = """
@@ -98,7 +99,10 @@ DATES = """
 // days since 1970 of a number of days, a Date (in UTC) or a text such as "2024-03-01T08:30:00"
 const daysOf = (v, name) => {
   if (typeof v === "boolean") return refuse(name, "dates", v);
-  if (typeof v !== "string" && !(v instanceof Date)) return number(v, name);
+  if (typeof v !== "string" && !(v instanceof Date)) {
+    const days = number(v, name); // years 1 to 9999: milliseconds and 20240131 are no days
+    return days < -719162 || days > 2932897 ? refuse(name, "dates", v) : days;
+  }
   if (typeof v === "string" && v.trim() === "") return NaN;
   if (v instanceof Date) v = v.toISOString(); // throws where it is no date
   const points = /^(\\d{1,2})\\.\\s?(\\d{1,2})\\.\\s?(\\d{4})(?=\\D|$)/; // 31.1.2024
@@ -143,6 +147,21 @@ OUTER = {
     "tanh": "Math.tanh(t + COEF0)",
     "root": "t > 49e4 ? 0 : (1 + LINEAR * Math.sqrt(t) + QUADRATIC * t) * Math.exp(-Math.sqrt(t))",
 }
+
+
+def js_units(scale: Scale | None) -> Iterable[str]:
+    """Yield the function that turns f into units of the target, if it was learned on others."""
+    if scale is None:
+        return
+    if scale:
+        knots = [f"[{js_list(scores)}, {js_list(units)}]" for units, scores in scale]
+        yield f"const scales = [{', '.join(knots)}];"
+    units = (
+        "curve(v, ...scales[k])" if scale else f"Math.exp(v > {LARGEST_LOG} ? {LARGEST_LOG} : v)"
+    )
+    yield "// in units of the target"
+    yield "export function values(row) {"
+    yield f"  return learned(row).map((v, k) => {units});\n}}\n"
 
 
 def js_values() -> str:

@@ -11,10 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from leansvm.estimators.run import LARGEST_LOG
 from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
-from leansvm.export._onnx_nodes import SPREAD, GraphNodes, label_type, product_suffices, sums_suit
+from leansvm.export._onnx_nodes import (
+    SPREAD,
+    GraphNodes,
+    label_type,
+    meaning,
+    product_suffices,
+    sums_suit,
+)
 from leansvm.export._store import rounding_loss, stored
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
@@ -81,6 +89,7 @@ class Graph(GraphNodes):
     def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
         suits = all(sums_suit(t, "float32") for t in formula.terms)
         single = dtype == "float32" and suits and not formula.dates  # which it rounds to minutes
+        single = single and formula.scale is None  # the exponential magnifies rounding
         if single:  # coefficients that are large and cancel need more digits
             single = rounding_loss(formula, stored(formula, "float32"))[0] < _LITTLE
         super().__init__("float32" if single else "float64", formula.inputs)
@@ -97,7 +106,7 @@ class Graph(GraphNodes):
             self.term = term
             more = self._values(self._columns(read))
             f = self.add("Add", f, more) if f else more
-        outputs = self._outputs(self._refused(f, read))
+        outputs = self._outputs(self._refused(self._units(f), read))
         for name in {info.name for info in inputs} & {info.name for info in outputs}:
             raise ValueError(f"An output of the graph is called {name!r}: rename this feature.")
         helper, facts = self.onnx.helper, self.formula.facts
@@ -125,7 +134,9 @@ class Graph(GraphNodes):
         """Return the inputs of the graph, and for each input value the name of its column."""
         formula, texts = self.formula, self.formula.texts
         if not (texts or formula.dates):
-            return [self.info("X", self.dtype, [None, len(formula.inputs)])], {}
+            info = self.info("X", self.dtype, [None, len(formula.inputs)])
+            info.doc_string = "columns: " + ", ".join(formula.inputs)
+            return [info], {}
         names = dict(enumerate(formula.inputs))
         if "" in names.values() or len(set(names.values())) < len(names):
             raise ValueError(
@@ -134,6 +145,8 @@ class Graph(GraphNodes):
             )
         kinds = dict.fromkeys(texts, object) | dict.fromkeys(formula.dates, np.float64)
         infos = [self.info(name, kinds.get(i, self.dtype), [None, 1]) for i, name in names.items()]
+        for i, info in enumerate(infos):
+            info.doc_string = meaning(formula, i)
         return infos, names
 
     def _columns(self, read: dict[int, str]) -> str:
@@ -336,6 +349,15 @@ class Graph(GraphNodes):
         return self.add("Mul", factor, decay)
 
     # ------------------------------------------------------------------ outputs
+
+    def _units(self, f: str) -> str:
+        """Return f in units of the target."""
+        scale = self.formula.scale
+        if scale is None:
+            return f
+        if not scale:
+            return self.add("Exp", self.add("Min", f, self.constant(LARGEST_LOG)))
+        return self.curves(f, [np.array(knots)[::-1] for knots in scale])
 
     def _outputs(self, f: str) -> list[Any]:
         formula = self.formula

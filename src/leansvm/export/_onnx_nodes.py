@@ -246,3 +246,16 @@ def product_suffices(formula: Formula, dtype: str) -> bool:
     if formula.shapes is not None or formula.magnifies:
         return False
     return formula.spread <= SPREAD[dtype]
+
+
+def meaning(formula: Formula, i: int) -> str:
+    """Return what an input of a graph has to be."""
+    if i in formula.truths:
+        return "1 for yes (true), 0 for no (false), NaN if missing"
+    if i in formula.texts:
+        return 'text, "" if missing'
+    if i in formula.dates:
+        date = "days since 1970-01-01, the time of day as a fraction, no time zone"
+        unit = date if formula.dates[i] == "date" else "hours since midnight, 8.5 for 08:30"
+        return f"{unit}, NaN if missing"
+    return "number" if i in formula.numbers[0] else "number, NaN if missing"

@@ -7,6 +7,7 @@ without it, in onnx's own (slow) evaluator.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._extras import needs
+from leansvm.estimators.run import to_scale
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
@@ -60,11 +62,21 @@ class Check:
         Number of rows: the model's points, and random ones around them.
     difference : float
         Largest difference from Python, as a share of the sum of |coefficients| + |intercept|.
+    largest : float
+        The same difference in units of the output: of the target, or of decision values.
+    lowest, highest : float
+        Range of the values in Python, to compare ``largest`` with.
+    labels : int or None
+        Number of rows whose label differs from Python's; None for models without classes.
     """
 
     engine: str
     rows: int
     difference: float
+    largest: float = math.nan
+    lowest: float = math.nan
+    highest: float = math.nan
+    labels: int | None = None
 
 
 def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 0) -> Check:
@@ -84,7 +96,7 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
     Returns
     -------
     Check
-        What ran it, the number of rows and the largest difference.
+        What ran it, the number of rows, the largest difference, and how many labels differ.
 
     Raises
     ------
@@ -114,10 +126,29 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
         inputs = rows_around(formula, n_rows, random_state, _type(single))
         engine, found = run_c(exported, formula, inputs)
     wanted = python_values(model, formula, inputs)
-    gaps = np.abs(found.reshape(wanted.shape) - wanted) / np.where(
-        formula.band > 0, formula.band, 1.0
+    found = found.reshape(wanted.shape)
+    gaps = np.abs(found - wanted)
+    learned = np.abs(_on_scale(formula, found) - _on_scale(formula, wanted))
+    shares = learned / np.where(formula.band > 0, formula.band, 1.0)
+    labels = None
+    if formula.classes is not None:
+        labels = int(np.sum(formula.class_numbers(found) != formula.class_numbers(wanted)))
+    return Check(
+        engine,
+        len(wanted),
+        float(np.max(shares)),
+        float(np.max(gaps)),
+        float(np.min(wanted)),
+        float(np.max(wanted)),
+        labels,
     )
-    return Check(engine, len(wanted), float(np.max(gaps)))
+
+
+def _on_scale(formula: Formula, values: Array) -> Array:
+    """Return values on the scale of the targets that f was learned on, as coefficients are."""
+    if formula.scale is None:
+        return values
+    return to_scale(formula.scale, np.maximum(values, np.finfo(np.float32).tiny))
 
 
 def _type(single: bool) -> Any:

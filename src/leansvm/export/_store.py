@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from leansvm.estimators.run import to_units
 from leansvm.export._checks import check_numbers
 from leansvm.export._evaluate import (
     functions_of,
@@ -58,6 +59,9 @@ class Compressed:
 
     formula: Formula
     trials: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        return f"Compressed({self.formula.facts['model']}, {self.store}, {self.bytes:,} bytes)"
 
     @property
     def store(self) -> str:
@@ -126,7 +130,7 @@ def _losses(formula: Formula, inputs: list[NDArray[Any]], targets: NDArray[Any])
     f = values_from(formula, inputs)
     if formula.classes is not None:
         return np.asarray(formula.classes[formula.class_numbers(f)] != targets)
-    errors = f - targets.astype(np.float64).reshape(len(f), -1)
+    errors = to_units(formula.scale, f) - targets.astype(np.float64).reshape(len(f), -1)
     return np.mean(errors**2, axis=1)
 
 

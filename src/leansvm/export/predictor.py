@@ -21,7 +21,7 @@ from leansvm._sklearn import split_threshold
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.publish import probabilities
-from leansvm.export._formula import refuse_scale
+from leansvm.estimators.run import to_units
 from leansvm.kernels._function import Array, RowForm
 from leansvm.tables import TableEncoder
 from leansvm.tables.fitting import by_name
@@ -93,7 +93,7 @@ class Predictor:
                 f"with one, or what tune_threshold returns for it, got "
                 f"{type(machine).__name__}. If it is a search, pass best_estimator_."
             )
-        refuse_scale(machine)
+        self._scale = getattr(machine, "_scale", None)
         self._features, coef = machine._model()
         self._form: RowForm | None = None
         if isinstance(self._features, KernelFeatures):
@@ -143,7 +143,15 @@ class Predictor:
             For one row: one number, or one for each class or output. For several rows: an array
             with one entry or row for each.
         """
-        x = self._numbers(X)
+        values = self._values(self._numbers(X))
+        if self._scale is None:
+            return values
+        rows = np.reshape(values, (-1, len(self._intercept)))
+        found = np.reshape(to_units(self._scale, rows), np.shape(values))
+        return found if found.ndim else found[()]
+
+    def _values(self, x: Array) -> Any:
+        """Return f of a row or of several, on the scale that the model learned."""
         if x.shape != self._shape:
             return self._many(x)
         if not np.abs(x).max() < _FAR:
@@ -211,6 +219,11 @@ class Predictor:
             X = X.to_dict() if self._names is not None else X
         if self._encode is None:
             return self._array(X)
+        if isinstance(X, str) or not (hasattr(X, "__len__") or hasattr(X, "columns")):
+            raise TypeError(
+                f"A row is a dict of columns and values, or a list of values, got "
+                f"{type(X).__name__}."
+            )
         if self._before:
             X = _scaled(self._array(X), self._before)
         if isinstance(X, Mapping) or not (hasattr(X, "columns") or _is_several(X)):
@@ -234,7 +247,12 @@ class Predictor:
 
     def _in_order(self, row: Mapping[str, Any]) -> list[Any]:
         """Return the values of all columns, by their names, in the order of `fit`."""
-        if self._names is None or row.keys() != self._known:
+        if self._names is None:
+            raise ValueError(
+                "The model was fitted on arrays without names of columns: pass a list of numbers, "
+                "not a dict."
+            )
+        if row.keys() != self._known:
             missing, unknown = list(self._known - row.keys()), list(row.keys() - self._known)
             raise ValueError(
                 f"A dict or a frame needs the columns of fit, {self._names}. Missing: "

@@ -118,12 +118,15 @@ class Mixture(KernelFunction):
 
     def __str__(self) -> str:
         total = sum(part.weight for part in self.parts)
+        one_or_more = "feature" if len(self.knots) == 1 else "features"
+        curves = f", with {len(self.knots)} quantile {one_or_more}" if self.knots else ""
+        if len(self.parts) == 1:
+            return f"{_IN_WORDS.get(self.parts[0].kernel, self.parts[0].kernel)}{curves}"
         text = ", ".join(
             f"{'< 1' if (share := p.weight / total) < 0.005 else f'{100 * share:.0f}'} % "
             f"{_IN_WORDS.get(p.kernel, p.kernel)}"
             for p in self.parts
         )
-        curves = f", with {len(self.knots)} quantile features" if self.knots else ""
         return f"mixture of {text}{curves}"
 
     def __eq__(self, other: object) -> bool:

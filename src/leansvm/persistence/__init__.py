@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from leansvm._atomic import write_atomically
 from leansvm._extras import needs
@@ -203,8 +203,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             archive = zipfile.ZipFile(file)
         except Exception as error:  # whatever a damaged list of parts leads to
-            text = f"{path} is not a model file, or only a part of one"
-            raise ModelFileError(text) from error
+            raise ModelFileError(f"{path} is {_what_it_is(file)}") from error
         with archive:
             if _archive.FACTS not in archive.namelist():
                 raise ModelFileError(f"{path} was not written by leansvm.persistence.save")
@@ -212,6 +211,20 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
             with _damage_of(path):
                 _archive.check_parts(archive, size)
             yield archive
+
+
+def _what_it_is(file: BinaryIO) -> str:
+    """Return in words what a file is that is no archive."""
+    file.seek(0)
+    start = file.read(2)
+    if start == b"PK":
+        return "damaged or not complete: copy it again, or save the model again"
+    if start[:1] == b"\x80" and start[1:] in (b"\2", b"\3", b"\4", b"\5"):
+        return (
+            "a pickle, not a model file. leansvm reads no pickles, because they can run code: load "
+            "it with pickle or joblib if you trust it, and save it with model.save"
+        )
+    return "not a model file, which model.save or leansvm train writes"
 
 
 @contextmanager

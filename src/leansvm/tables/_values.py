@@ -221,8 +221,10 @@ def number_of(value: Any, name: str) -> float:
     if isinstance(value, np.timedelta64):
         return float(value / np.timedelta64(1, "D"))
     try:
+        if isinstance(value, str) and "_" in value:
+            raise ValueError("float reads 1_000, a file does not")
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         _refuse(name, "numbers", repr(value))
         raise
 
@@ -246,7 +248,7 @@ def truths(texts: list[str | None], name: str) -> list[str | None]:
     found = {text: _MEANING.get(text.strip().lower()) for text in set(texts) if text is not None}
     for text, meaning in found.items():
         if meaning is None:
-            _refuse(name, "True and False", repr(text))
+            _refuse(name, "yes/no values", repr(text))
     return [None if text is None else found[text] for text in texts]
 
 

@@ -192,8 +192,9 @@ def read_like(
     here = set(table.names)
     missing = [name for name in columns if name not in here]
     if missing:
+        word = "the column" if len(missing) == 1 else "the columns"
         raise CommandError(
-            f"{path}: no column {quoted(missing)}, which the model needs; "
+            f"{path}: the model needs {word} {quoted(missing)}, which this file does not have; "
             f"the file has {quoted(table.names)}"
         )
     given = Conventions(missing=before.missing, options=False)

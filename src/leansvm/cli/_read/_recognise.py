@@ -138,7 +138,7 @@ def recognise(
         note = f"column '{name}': {value} is a date (--column '{name}=number' makes it a number)"
         return _dates.to_days(texts, _dates.COMPACT), DATE, note
     if _numbers.is_code(texts):
-        note = f"column '{name}': numbers with leading zeros or too many digits are categories"
+        note = f"column '{name}' is a category: its numbers have leading zeros or too many digits"
         return as_objects(texts), CATEGORY, note
     for kind in (NUMBER, TRUTH, DATE, TIME):
         values, note = _convert(table, name, texts, kind, ways)

@@ -1,0 +1,5 @@
+"""``python -m leansvm``: the command line where the script is not on the path."""
+
+from leansvm.cli import main
+
+main()

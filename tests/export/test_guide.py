@@ -1,0 +1,55 @@
+"""The programs in C and JavaScript that the guide shows compile, run and answer as Python does."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leansvm.export import to_c, to_js
+from leansvm.export._run import C_OPTIONS
+
+pd = pytest.importorskip("pandas")
+GUIDE = (Path(__file__).parents[2] / "docs" / "user_guide" / "shipping.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def model():
+    """The model of the page's first example."""
+    names = {}
+    exec(re.search(r"^```python\n(.*?)^```", GUIDE, re.S | re.M)[1], names)
+    return names["model"]
+
+
+@pytest.mark.parametrize("compiler", ["cc", "c++"])
+def test_the_program_in_c(model, compiler, tmp_path):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    (tmp_path / "answer.h").write_text(to_c(model, name="answer"))
+    (tmp_path / "main.c").write_text(re.search(r"^```c\n(.*?)^```", GUIDE, re.S | re.M)[1])
+    options = C_OPTIONS if compiler == "cc" else ("-x", "c++", "-Wall", "-Wextra", "-Wconversion")
+    build = [compiler, *options, "main.c", "-o", "main", "-lm"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True)
+    label, chance = done.stdout.split()
+    row = pd.DataFrame({"age": [41.5], "city": ["Rome"]})
+    assert label == model.predict(row)[0]
+    assert float(chance) == pytest.approx(model.predict_proba(row).max(), abs=6e-4)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_the_program_in_javascript(model, tmp_path):
+    (tmp_path / "answer.mjs").write_text(to_js(model))
+    lines = re.search(r"^```js\n(.*?)^```", GUIDE, re.S | re.M)[1].splitlines()
+    lines[2] = f"console.log({lines[2].partition(';')[0]});"
+    lines[3] = f"console.log(JSON.stringify({lines[3].partition(';')[0]}));"
+    (tmp_path / "main.mjs").write_text("\n".join(lines))
+    done = subprocess.run(
+        ["node", "main.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    label, chances = done.stdout.splitlines()
+    rows = pd.DataFrame({"age": [41.5, np.nan], "city": ["Rome", "Oslo"]})
+    assert label == model.predict(rows)[0]
+    np.testing.assert_allclose(eval(chances), model.predict_proba(rows)[1], atol=1e-9)
