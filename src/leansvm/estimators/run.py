@@ -26,16 +26,13 @@ from leansvm._phases import Watch, out_of_time, step, watching
 from leansvm.kernels import Kernel
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import (
-    Block,
     MemoryBlocks,
     MergedRows,
     RowBlocks,
     Targets,
     canonical_order,
     check_budget,
-    declare,
     merge_equal_rows,
-    merge_rows_of,
     tiles_within,
 )
 
@@ -87,12 +84,6 @@ class TrainingData:
         """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
         return (self.blocks() if self.rows is None else self.rows).variance()
 
-    def targets(self) -> Array:
-        """Return the targets of all rows, on the host."""
-        if self.encode is not None:
-            return self.blocks().concatenate(_targets)
-        return np.asarray(to_host(self.Y))
-
     def spread(self) -> Array:
         """Standard deviation of the targets, in files of the first rows; never zero."""
         Y = self.blocks().head(_SPREAD_ROWS)[1] if self.Y is None else self.Y
@@ -103,16 +94,14 @@ class TrainingData:
 
         The rows stay where they are; the other copies get weight 0.
         """
-        if self.encode is None:
-            merged = merge_equal_rows(self.X, self.Y, self.weight)
-        else:
+        if self.encode is not None:
             check_budget(
                 self.X.n_rows * (64 + 24 * self.n_outputs),
                 budget,
                 f"The leave-one-out residuals of {self.X.n_rows:,} rows",
                 "Use C='gcv' and calibrate=False, which need only sums.",
             )
-            merged = merge_rows_of(self.blocks())
+        merged = merge_equal_rows(self.blocks())
         weight = np.zeros(self.X.shape[0])
         weight[merged.first] = merged.weight
         return replace(self, weight=weight, n_positive=len(merged.first), merged=merged)
@@ -124,7 +113,7 @@ class TrainingData:
         """
         Y, weight = to_host(self.Y), np.append(earlier, to_host(self.weight))
         if merge:
-            merged = merge_equal_rows(self.X, Y, weight)
+            merged = merge_equal_rows(MemoryBlocks(self.X, Y, weight))
         else:
             first = np.flatnonzero(weight > 0)
             group = np.full(len(weight), -1, dtype=np.intp)
@@ -139,7 +128,7 @@ class TrainingData:
         Some iterations amplify rounding, which depends on the order of the rows. After this, rows
         in another order, or copies instead of weights, give the same model.
         """
-        merged = merge_equal_rows(self.X, self.Y, self.weight)
+        merged = merge_equal_rows(self.blocks())
         first = merged.first
         order = canonical_order(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
         taken = first[order]
@@ -153,11 +142,6 @@ class TrainingData:
             taken=taken,
             whole=self,
         )
-
-
-@declare("y")
-def _targets(block: Block) -> Array:
-    return np.asarray(block.y, dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
