@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.publish import calibrate
-from leansvm.estimators.read import read, validate
-from leansvm.estimators.run import Scale, TrainingData, to_units
+from leansvm.estimators.read import TrainingData, read, validate
+from leansvm.estimators.targets import Scale, to_units
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import resolve_cache_size, tiles_within
 

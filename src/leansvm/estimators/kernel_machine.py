@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
@@ -16,18 +17,40 @@ from leansvm._phases import Phases
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, SHARE, Machine
-from leansvm.estimators.run import BasisData, FittedKernel, Run, TrainingData
+from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, SHARE, Machine, Run
+from leansvm.estimators.read import TrainingData
 from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
 from leansvm.learning.learn import LEARNABLE, MIXTURE, learn_kernel
 from leansvm.ridge.kfold import KFoldSums
-from leansvm.rows import resolve_cache_size
+from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 # up to so many are drawn by their values, at the price of two passes over files; where nothing is
 # learned, more are drawn by position
 _ROWS_DRAWN_BY_VALUES = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BasisData(TrainingData):
+    """The rows of a machine on a small basis, and what its parameters mean for them."""
+
+    rows: RowBlocks  # copies are merged if rows are left out
+    selector: Any  # a BasisSelector, row numbers or points
+    size: int  # number of points, or the most there may be
+    auto: bool  # whether the number is to be found
+    budget: int  # bytes that blocks may keep
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """A kernel with its numbers, and how they were learned."""
+
+    kernel: Kernel
+    name: Any  # ``kernel_``: the name that was given, a mixture, or the user's function
+    scales: Array | None = None  # ``feature_scales_``
+    seen: Array | None = None  # least and largest values of the features that it looks at
+    report: dict[str, Any] | None = None
 
 
 class KernelMachine(Machine):

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import moved, rows_at, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
+from leansvm.estimators.machine import running
 from leansvm.estimators.publish import publish
-from leansvm.estimators.read import read
-from leansvm.estimators.run import FittedKernel, TrainingData, running
+from leansvm.estimators.read import TrainingData, read
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sparse import SparseProblem, add_batch

@@ -9,9 +9,11 @@ for all zones. Targets are smoothed as Platt does: (N + 1) / (N + 2) for the own
 
 from __future__ import annotations
 
+import sys
+import warnings
 from numbers import Real
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +22,13 @@ from scipy.special import expit, log_expit, log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
-from leansvm.estimators.run import ROW_ATTRIBUTES, FittedKernel, TrainingData, to_units, warn
+from leansvm.estimators.read import ROW_ATTRIBUTES, TrainingData
+from leansvm.estimators.targets import to_units
 from leansvm.rows import DrawnRows, class_numbers, column_per_class
 from leansvm.solution import Solution
-from leansvm.tables import feature_names
+
+if TYPE_CHECKING:
+    from leansvm.estimators.kernel_machine import FittedKernel
 
 Array = NDArray[np.float64]
 _TOO_SMOOTH = (
@@ -36,14 +41,12 @@ _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest e
 _OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
 _OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # rows whose left-out decision values a classifier keeps
-# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range;
-# a model of few rows has seen little of the range, so that others may lie beyond by chance
-_ROWS_TO_JUDGE, _SHARE_BEYOND, _BY_CHANCE = 20, 0.1, 20.0
 _RARE_SHARE, _ROWS_TO_WARN = 0.1, 200  # share of a rare class; fewer rows give no warning about it
 _CERTIFIES = ("solver", "objective", "residual", "gap", "iterations", "converged")
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _NOT_ALWAYS |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}
+_OURS = ("leansvm", "sklearn", "contextlib")
 Slopes = float | Array
 _LOG_SCALES = np.linspace(-12.0, 12.0, 49)
 _WHOLE = (-12.0, 12.0)  # range of the logarithm of the scale
@@ -106,6 +109,14 @@ def publish(
         warn(estimator, f": {solution.advice}", ConvergenceWarning)
     if isinstance(estimator.C, str) and solution.C in estimator._candidates[[0, -1]]:
         _warn_of_last_C(estimator, solution)
+
+
+def warn(estimator: Any, text: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn at the user's line."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"{type(estimator).__name__}{text}", kind, stacklevel=level)
 
 
 def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
@@ -213,29 +224,6 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
                 f"error of left-out rows still falls there: {why}. To try further values, pass a "
                 f"list as C.",
             )
-
-
-def warn_beyond(estimator: Any, X: Any) -> None:
-    """Warn if many rows to predict lie beyond all training rows in one feature.
-
-    ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
-    at, in the rows it was learned on; None: nothing was learned.
-    """
-    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _ROWS_TO_JUDGE:
-        return
-    least, most = estimator._seen
-    shares = np.mean((least > X) | (most < X), axis=0)
-    feature = int(shares.argmax())
-    if shares[feature] <= min(_SHARE_BEYOND + _BY_CHANCE / estimator.fit_report_["rows"], 0.5):
-        return
-    names = feature_names(estimator)
-    name = f"feature {feature}" if names is None else f"{names[feature]!r}"
-    warn(
-        estimator,
-        f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
-        f"{name}. Kernel models do not extrapolate: predictions stay what they are at the edge of "
-        f"the range. Do not trust them.",
-    )
 
 
 # ---------------------------------------------------------------------------- probabilities

@@ -12,11 +12,10 @@ from sklearn.utils._param_validation import StrOptions
 from leansvm.basis import Fit, RandomBasis
 from leansvm.basis.choose import Basis, points_of_before
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
-from leansvm.estimators.kernel_machine import BasisMachine
-from leansvm.estimators.machine import Machine, stored
+from leansvm.estimators.kernel_machine import BasisData, BasisMachine, FittedKernel
+from leansvm.estimators.machine import Machine, Run, stored
 from leansvm.estimators.mergeable import Mergeable
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.run import BasisData, FittedKernel, Run
 from leansvm.newton.refit import refit
 from leansvm.ridge.criteria import LOO_LOSSES
 from leansvm.ridge.kfold import KFoldSums
