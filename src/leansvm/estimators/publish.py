@@ -50,7 +50,7 @@ _OURS = ("leansvm", "sklearn", "contextlib")
 Slopes = float | Array
 _LOG_SCALES = np.linspace(-12.0, 12.0, 49)
 _WHOLE = (-12.0, 12.0)  # range of the logarithm of the scale
-_HALVINGS = 45  # of an interval of this logarithm: to 1e-12
+_EXACT = 1e-9  # how far from the best this logarithm may be
 _VALLEYS = 3  # minima of the cross-entropy that are compared
 _GRID_ROWS = 1000  # on which the grid is evaluated
 _NUMBERS = 40_000  # decision values to which slopes are fitted
@@ -244,19 +244,20 @@ def fit_slopes(
     if values.size > _NUMBERS:  # a sample is enough; rare classes stay in it
         rows, times = _some_of_each(labels, _NUMBERS // (values.shape[1] * n_classes))
         values, targets, weight = values[rows], targets[rows], weight[rows] * times
-    known, same = (np.searchsorted(KNOTS, values), values, targets, weight), np.zeros(6)
+    known = np.searchsorted(KNOTS, values), values, targets, weight
+    even = np.zeros(6)  # one slope for all zones
     found = []
     for low, high in _valleys(*known) if values.shape[1] > 1 else [_WHOLE]:
-        for _ in range(_HALVINGS):
+        while high - low > _EXACT:
             middle = (low + high) / 2
-            rises = _cross_entropy(same, np.exp(middle), *known)[1].sum() > 0
+            rises = _cross_entropy(even, np.exp(middle), *known)[1].sum() > 0
             low, high = (low, middle) if rises else (middle, high)
         scale = float(np.exp((low + high) / 2))
-        found.append((_cross_entropy(same, scale, *known)[0], scale))
+        found.append((_cross_entropy(even, scale, *known)[0], scale))
     scale = min(found)[1]
     options: Any = {"gtol": 1e-10, "ftol": 1e-15}
     best = minimize(
-        _cross_entropy, same, (scale, *known), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options
+        _cross_entropy, even, (scale, *known), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options
     )
     return scale, np.asarray(scale * np.exp(best.x))
 
