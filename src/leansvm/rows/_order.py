@@ -267,7 +267,8 @@ def row_keys(block: Block, n_keys: int = 2) -> tuple[Any, ...]:
             if there[0] is not None:
                 keys += np.stack(there)
                 continue
-        part = canonical_csr(part) if sparse.issparse(part) else to_host(part)
+            part = to_host(part)
+        part = canonical_csr(part) if sparse.issparse(part) else part
         tile = max(1, 2**18 // max(part.shape[1], 1))  # stays in the cache
         for start in range(0, part.shape[0], tile):
             rows = part[start : start + tile]
