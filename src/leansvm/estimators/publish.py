@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import dataclass
 from numbers import Real
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,9 @@ from sklearn.exceptions import ConvergenceWarning
 from leansvm._array_api import to_host
 from leansvm.estimators.read import ROW_ATTRIBUTES, TrainingData
 from leansvm.estimators.targets import to_units
+from leansvm.kernels import Kernel
 from leansvm.rows import DrawnRows, class_numbers, column_per_class
 from leansvm.solution import Solution
-
-if TYPE_CHECKING:
-    from leansvm.estimators.kernel_machine import FittedKernel
 
 Array = NDArray[np.float64]
 _TOO_SMOOTH = (
@@ -62,6 +61,17 @@ _OFFSETS[0, [0, 1, 2]] = 0.9, -0.4, -0.5
 _OFFSETS[1, [1, 2]] = 0.5, -0.5
 _OFFSETS[4, [3, 4]] = 0.5, -0.5
 _OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """A kernel with its numbers, and how they were learned."""
+
+    kernel: Kernel
+    name: Any  # ``kernel_``: the name that was given, a mixture, or the user's function
+    scales: Array | None = None  # ``feature_scales_``
+    seen: Array | None = None  # least and largest values of the features that it looks at
+    report: dict[str, Any] | None = None
 
 
 def publish(
