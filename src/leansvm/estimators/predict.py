@@ -63,7 +63,7 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
     return float(metric(y, predicted, sample_weight=sample_weight))
 
 
-class Predictor(Machine):
+class PredictsValues(Machine):
     """Adds decision values."""
 
     def _decision_values(self, X: Any) -> Any:
@@ -149,7 +149,7 @@ class _WithCalibration:
         return MethodType(self._method, estimator)
 
 
-class Classifier(ClassifierMixin, Predictor):
+class Classifier(ClassifierMixin, PredictsValues):
     """Adds labels, class weights and one-vs-rest decisions.
 
     Parameters
@@ -284,7 +284,7 @@ class Classifier(ClassifierMixin, Predictor):
         return self._link() if known else None
 
 
-class Regressor(RegressorMixin, Predictor):
+class Regressor(RegressorMixin, PredictsValues):
     """Adds numeric targets, one or many.
 
     Parameters
