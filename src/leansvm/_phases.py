@@ -44,7 +44,7 @@ class Watch:
         return done / sum(self.plan.values()) if self.plan else 0.0
 
 
-# the watch that hears of all that happens: `leansvm.estimators.run.running` sets it
+# the watch that hears of all that happens: `leansvm.estimators.machine.running` sets it
 watching: ContextVar[Watch | None] = ContextVar("watching", default=None)
 
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 from leansvm import KernelBasis
 from leansvm.basis import Backfitting, PivotedCholesky, RandomBasis
-from leansvm.estimators.read import any_targets
+from leansvm.estimators.targets import any_targets
 from tests.plain import PlainSparseLSSVR
 
 rng = np.random.default_rng(4)

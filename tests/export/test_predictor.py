@@ -275,7 +275,7 @@ def test_scalers_before_missing_values():
 def test_rows_that_are_ready_are_not_validated(monkeypatch):
     model = leansvm.LSSVC(gamma=0.5).fit(X, y)
     expected = model.predict(X)
-    monkeypatch.setattr("leansvm.estimators.machine.validate", None)
+    monkeypatch.setattr("leansvm.estimators.predict.validate", None)
     assert_array_equal(model.predict(X), expected)
     for other in (
         X.tolist(),

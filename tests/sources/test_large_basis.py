@@ -14,7 +14,7 @@ from leansvm import _accelerated as fast
 from leansvm.basis import on_device
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, merge_equal_rows, row_hashes
+from leansvm.rows import Block, MemoryBlocks, merge_equal_rows, row_hashes
 from tests.loops import case
 from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
@@ -191,8 +191,8 @@ def test_equal_rows_are_found_where_they_are(array_source, dtype):
     rows = rng.integers(-2, 2, size=(200, 3)).astype(dtype)
     rows[rows == 0] *= rng.choice([-1.0, 1.0], size=np.count_nonzero(rows == 0))  # -0.0 is 0.0
     Y, weight = (rows[:, :1] > 0).astype(np.float64), rng.integers(0, 2, 200).astype(np.float64)
-    expected = merge_equal_rows(rows, Y, weight)
-    found = merge_equal_rows(*map(array_source.rows, (rows, Y, weight)))
+    expected = merge_equal_rows(MemoryBlocks(rows, Y, weight))
+    found = merge_equal_rows(MemoryBlocks(*map(array_source.rows, (rows, Y, weight))))
     for name in ("first", "group", "weight"):
         assert_array_equal(getattr(found, name), getattr(expected, name))
     assert len(expected.first) < 100  # there are equal ones

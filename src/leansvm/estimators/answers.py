@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.publish import calibrate
-from leansvm.estimators.read import read, validate
-from leansvm.estimators.run import Scale, TrainingData, to_units
+from leansvm.estimators.read import TrainingData, read, validate
+from leansvm.estimators.targets import Scale, to_units
 from leansvm.ridge.answers import Answers, Fitted
-from leansvm.rows import class_numbers, resolve_cache_size, tiles_within
+from leansvm.rows import resolve_cache_size, tiles_within
 
 
 class KeepsRows(KernelMachine):
@@ -63,9 +63,8 @@ class KeepsRows(KernelMachine):
             answers.refuse_other_rows()
         self._rows, self._answers = data, answers
         if self.calibrate and "calibration_scale_" not in vars(self):  # a model made of sums
-            found, labels = answers.left_out, class_numbers(answers.left_out.target)
-            terms = labels, found.weight, answers.data.class_weight
-            calibrate(self, found.target - found.residual, *terms)
+            found, by_class = answers.left_out, answers.data.class_weight
+            calibrate(self, found.target, found.residual, found.weight, by_class)
         return self
 
     def _ask(self) -> Answers:

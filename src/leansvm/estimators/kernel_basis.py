@@ -15,11 +15,11 @@ from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import basis_size, resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
-from leansvm.estimators.kernel_machine import BasisMachine
-from leansvm.estimators.machine import COUNT, POSITIVE, SHARE, stored
+from leansvm.estimators.kernel_machine import BasisData, BasisMachine
+from leansvm.estimators.machine import COUNT, POSITIVE, SHARE, Run, running, stored
 from leansvm.estimators.publish import publish_kernel
-from leansvm.estimators.read import any_targets, validate
-from leansvm.estimators.run import BasisData, Run, running
+from leansvm.estimators.read import validate
+from leansvm.estimators.targets import any_targets
 from leansvm.newton.refit import refit
 from leansvm.rows import MemoryBlocks, check_points, resolve_cache_size, tiles_within
 from leansvm.tables.fitting import TableRows, encoded

@@ -20,11 +20,10 @@ from leansvm.dual import solvers
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.lssvm import DualMachine
-from leansvm.estimators.machine import POSITIVE, stored
+from leansvm.estimators.machine import POSITIVE, running, stored
 from leansvm.estimators.predict import Classifier
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
-from leansvm.estimators.run import running
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]

@@ -14,10 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Machine, stored
+from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Machine, Run, stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.read import validate
-from leansvm.estimators.run import Run, TrainingData
+from leansvm.estimators.read import TrainingData, validate
 from leansvm.linalg import dense64
 from leansvm.low_rank import (
     FUNCTIONS,

@@ -20,9 +20,10 @@ from leansvm.dual import solvers
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.kernel_machine import KernelMachine
-from leansvm.estimators.machine import stored
+from leansvm.estimators.machine import Run, stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.run import FittedKernel, Run, TrainingData
+from leansvm.estimators.publish import FittedKernel
+from leansvm.estimators.read import TrainingData
 from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution
 

@@ -1,4 +1,4 @@
-"""What every estimator shares: the fit in five lines, its parameters, and decision values.
+"""What every estimator shares: the fit in five lines, their frame, and the parameters.
 
 data = read(...)             rows, targets and weights, wherever they are
 kernel = _learn_kernel(...)  a kernel with its numbers, given or learned on a sample
@@ -6,18 +6,20 @@ basis = _grow(...)           points in order, and what was summed over the rows 
 solution = _solve(...)       coefficients, bias, C, left-out residuals, certificate
 publish(...)                 fitted attributes, report, warnings, calibration
 
+`running` surrounds these lines with a clock, callbacks and a way back after an error.
+
 A constructor has a signature and nothing else (`stored`). Each parameter, with its rule and its
 description, is written down once, in the class that uses it, and so are fitted attributes.
-`_complete` adds those of the base classes to an estimator: `help` and the API pages show them all.
+`leansvm.estimators.described` adds those of the base classes to an estimator: `help` and the API
+pages show them all.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
-import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -27,26 +29,26 @@ from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
-from leansvm._packed import packed
+from leansvm._parallel import limited_blas
+from leansvm._phases import Watch, out_of_time, step, watching
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis.features import evaluate
-from leansvm.estimators.publish import publish, warn_beyond
-from leansvm.estimators.read import check_features, read, validate
-from leansvm.estimators.run import Run, TrainingData, running
+from leansvm.estimators.described import complete
+from leansvm.estimators.publish import publish, warn
+from leansvm.estimators.read import TrainingData, read
+from leansvm.estimators.saved import Saved
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
-from leansvm.rows import source_of, tiles_within
-from leansvm.tables.fitting import encoded_source
+from leansvm.rows import tiles_within
 
 Array = NDArray[np.float64]
+_STEP_WEIGHT = 1 / 15  # weight of a step of a callback in its phase
 C_GRID = np.logspace(-6, 7, 50)
 POSITIVE = Interval(Real, 0, None, closed="neither")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 SHARE = Interval(Real, 0, 1, closed="neither")
 COUNT = Interval(Integral, 1, None, closed="left")
-_IN_MEMORY = frozenset({"_rows", "_answers"})  # pickles and files never hold these
 
 
 def stored(init: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +67,7 @@ def stored(init: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-class Machine(CallbackSupport, Documented):
+class Machine(Saved, CallbackSupport, Documented):
     """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept.
 
     A family of machines has these methods; each returns a value and leaves the machine as it is:
@@ -128,14 +130,11 @@ class Machine(CallbackSupport, Documented):
     _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
     _scores_lists_by: ClassVar[str] = "gcv"  # criterion for a list of C
     _candidates: ClassVar[Array] = C_GRID  # values of C that a string tries
-    # attributes that prediction does not need: files and pickles hold them if ``keep_state``
-    _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_", "_left_out"})
     # values of the parameters that a machine does not have
     kernel: Any = None
     calibrate: bool = False
     target: str | None = None
     criterion: str = "squared"
-    keep_state: bool | None = None
     fit_intercept: bool = True
     bias_penalty: float = 0.0
     verbose: int = 0
@@ -143,8 +142,6 @@ class Machine(CallbackSupport, Documented):
     # values of the attributes that a model does not have
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _seen: Any = None  # least and largest values of features (2, d) where a kernel was learned
-    _has_batches: bool = False  # True in a model that `partial_fit` made
-    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
     _single_output: bool
     fit_report_: dict[str, Any]
     _answers: Any
@@ -169,7 +166,7 @@ class Machine(CallbackSupport, Documented):
         """Give an estimator the rules and descriptions that its bases have for its parameters."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            _complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)])
+            complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -226,45 +223,6 @@ class Machine(CallbackSupport, Documented):
         """Return the expected work of each phase, relative to the others; empty if unknown."""
         return {}
 
-    # ------------------------------------------------------------------ files
-
-    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write the fitted model to a file without pickle; `leansvm.load` reads it.
-
-        Parameters
-        ----------
-        path : path-like
-            File to write; an existing one is replaced.
-        **options
-            ``metadata`` and ``trusted``, as in `leansvm.persistence.save`.
-        """
-        from leansvm.persistence import save
-
-        save(self, path, **options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what pickles and model files hold: what prediction needs, or all of the state."""
-        state: dict[str, Any] = super().__getstate__()
-        left_out = frozenset() if self._keeps_state else self._training_only
-        found = {name: value for name, value in state.items() if name not in left_out | _IN_MEMORY}
-        return found if left_out.isdisjoint(state) else found | {"_saved_small": True}
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what pickle writes; arrays of a model without its state are compressed."""
-        make, arguments, state, *rest = super().__reduce_ex__(protocol)
-        return make, arguments, state if self._keeps_state else packed(state), *rest
-
-    @property
-    def _keeps_state(self) -> bool:
-        """Whether files hold what `partial_fit` and merging need."""
-        return bool(self._has_batches if self.keep_state is None else self.keep_state)
-
-    def __copy__(self) -> Any:
-        """Return a copy in memory, with all attributes."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
-
     # ------------------------------------------------------------------ parameters
 
     def _criterion(self) -> Criterion:
@@ -311,84 +269,121 @@ class Machine(CallbackSupport, Documented):
         features, coef = self._model()
         return evaluate(features, coef, self.intercept_, X, self._spread)
 
-    def _decision_values(self, X: Any) -> Any:
-        """Return f(x) of any rows, one column per output."""
-        if not self._is_ready_for(X):
-            check_is_fitted(self)
-            source = source_of(X) if self._fits_sources else None
-            if source is None:
-                X = validate(self, X, reset=False)
-            else:
-                check_features(self, source.n_features, source.feature_names)
-                X = encoded_source(self, source, reset=False)
-        warn_beyond(self, X)
-        features, coef = self._model()
-        with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return evaluate(features, coef, self.intercept_, X, self._spread)
-
-    def _is_ready_for(self, X: Any) -> bool:
-        """Whether rows need no validation: a finite float64 array of the right shape.
-
-        This makes predictions of one row fast: validation takes longer than the model.
-        """
-        fitted = vars(self)
-        if type(X) is not np.ndarray or X.dtype != np.float64 or "intercept_" not in fitted:
-            return False
-        if "feature_names_in_" in fitted or "table_" in fitted:
-            return False
-        if not (X.size and X.flags.c_contiguous and X.shape[1:] == (self.n_features_in_,)):
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(X.sum()))
-
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
         one = len(self.classes_) == 2 if self._classifies else self._single_output
         return values[:, 0] if one else values
 
 
-# ---------------------------------------------------------------------------- documentation
+# ---------------------------------------------------------------------------- the frame of a fit
 
 
-def _complete(cls: Any, bases: list[type]) -> None:
-    """Add the rules and descriptions of the bases, the nearest first, to those of an estimator.
+class Tasks:
+    """Tells scikit-learn's callbacks about steps and, where work is planned, about percents."""
 
-    Parameters are in the order of the constructor, with its defaults if the description names none.
-    Attributes of the class itself come first.
+    def __init__(self, estimator: Any, X: Any, y: Any) -> None:
+        self.facts = {"estimator": estimator, "X": X, "y": y}
+        self.percent, planned = 0, bool(estimator._planned(1, 1))
+        most = 101 if planned else 0 if estimator._is_direct else None
+        self.fit = self.steps = estimator._init_callback_context(max_subtasks=most)
+        self.fit.call_on_fit_task_begin(**self.facts)
+        if planned:  # the steps are one task, beside one task for every percent
+            self.steps = self.fit.subcontext(task_name="steps", max_subtasks=None)
+            self.steps.call_on_fit_task_begin(estimator=estimator)
+
+    def step(self, parent: Any, name: str) -> bool:
+        """Report a step; return whether a callback asks to stop."""
+        task, estimator = parent.subcontext(task_name=name), self.facts["estimator"]
+        task.call_on_fit_task_begin(estimator=estimator)
+        return bool(task.call_on_fit_task_end(estimator=estimator))
+
+    def tell(self, share: float) -> None:
+        """Report how much of the fit is done: one task for every percent."""
+        while self.percent < int(100 * share):
+            self.percent += 1
+            self.step(self.fit, "percent")
+
+    def end(self) -> None:
+        """Report that the fit is over."""
+        if self.steps is not self.fit:
+            self.steps.call_on_fit_task_end(estimator=self.facts["estimator"])
+        self.fit.call_on_fit_task_end(**self.facts, reconstruction_attributes={})
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of `fit`, `partial_fit` or a path: how C is found, and who hears about progress."""
+
+    criterion: Criterion
+    watch: Watch
+    tasks: Tasks | None  # None: there are no callbacks
+    is_path: bool  # a model for every C, instead of the best one
+
+    def hook(
+        self, name: str, share: float | None = None, last: float = np.inf
+    ) -> Callable[..., bool] | None:
+        """Return a function to call after every step; None if nobody needs it.
+
+        It returns True if the steps shall end: a callback asks for it, or the steps before the
+        ``last`` one have used their ``share`` of the time limit.
+        """
+        tasks = self.tasks
+        if tasks is None and (share is None or self.watch.limit == np.inf):
+            return None
+
+        def one(iteration: int, residual: float = 0.0) -> bool:
+            step(_STEP_WEIGHT)
+            ends = share is not None and iteration < last and out_of_time(share)
+            return (tasks is not None and tasks.step(tasks.steps, name)) or ends
+
+        return one
+
+
+@contextmanager
+def running(
+    estimator: Any,
+    X: Any = None,
+    y: Any = None,
+    criterion: Criterion | None = None,
+    is_path: bool = False,
+) -> Iterator[Run]:
+    """Yield the `Run` of a fit, a batch or a path.
+
+    Inside, tiles of rows keep to ``cache_size``, and BLAS uses one thread. After an error or an
+    interrupt the estimator is what it was before. Errors of overflow and of ill-conditioned
+    matrices say what to do.
     """
-    names = dict(inspect.signature(cls.__init__).parameters)
-    names.pop("self")
-    rules: dict[str, Any] = {}
-    for base in (*reversed(bases), cls):
-        rules |= vars(base).get("_parameter_constraints", {})
-    cls._parameter_constraints = {name: rules[name] for name in names if name in rules}
-    summary, own = _sections(cls)
-    found = {}
-    for section in cls._shared_sections:
-        entries: dict[str, str] = {}  # an entry of several names is there under each of them
-        for base in (cls, *bases):
-            for entry in re.split(r"^(?=\S)", _sections(base)[1].get(section, ""), flags=re.M):
-                for name in entry.partition("\n")[0].partition(" : ")[0].split(", "):
-                    entries.setdefault(name, entry.rstrip())
-        entries.pop("", None)
-        if section == "Parameters":
-            entries = {n: _with_default(entries[n], names[n]) for n in names if n in entries}
-        found[section] = "\n".join(dict.fromkeys(entries.values())) + "\n\n"
-    for section, body in (found | {name: own[name] for name in own if name not in found}).items():
-        summary += f"{section}\n{'-' * len(section)}\n{body}"
-    cls.__doc__ = summary.rstrip() + "\n"
-
-
-def _sections(cls: type) -> tuple[str, dict[str, str]]:
-    """Return the part of a docstring before its sections, and the sections by name."""
-    text = inspect.cleandoc(vars(cls).get("__doc__") or "") + "\n\n"
-    summary, *rest = re.split(r"^(\w[\w ]*)\n-+\n", text, flags=re.M)
-    return summary, dict(zip(rest[::2], rest[1::2], strict=True))
-
-
-def _with_default(entry: str, parameter: inspect.Parameter) -> str:
-    head, line, text = entry.partition("\n")
-    if "default=" in head or " : " not in head or parameter.default is parameter.empty:
-        return entry
-    shown = f'"{parameter.default}"' if isinstance(parameter.default, str) else parameter.default
-    return f"{head}, default={shown}{line}{text}"
+    watch, tasks = Watch(), None
+    if estimator.time_limit is not None:
+        watch.limit = float(estimator.time_limit)
+    if vars(estimator).get("_skl_callbacks"):
+        tasks = Tasks(estimator, X, y)
+        watch.tell = tasks.tell
+    if estimator.verbose:
+        watch.say = lambda line: print(f"{type(estimator).__name__}: {line}", flush=True)
+    before, token = vars(estimator).copy(), watching.set(watch)
+    try:
+        run = Run(criterion or estimator._criterion(), watch, tasks, is_path)
+        size = estimator.cache_size
+        within = nullcontext() if size == "auto" else tiles_within(size)
+        with within, limited_blas():
+            yield run
+    except BaseException as error:
+        estimator.__dict__ = before
+        if not isinstance(error, np.linalg.LinAlgError | OverflowError):
+            raise
+        raise ValueError(
+            f"{type(estimator).__name__}: the equations are too ill-conditioned for float64: lower "
+            f"C, scale X, y or sample_weight, or use a positive semidefinite kernel."
+        ) from error
+    finally:
+        watching.reset(token)
+    if watch.cut:
+        estimator.fit_report_["ended_early"] = list(watch.cut)
+        warn(
+            estimator,
+            f": time_limit={estimator.time_limit:g} s ended {' and '.join(watch.cut)} early. The "
+            f"model uses the best result so far; the fit took {watch.elapsed:.1f} s.",
+        )
+    if tasks is not None:
+        tasks.end()

@@ -12,10 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import moved, rows_at, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.kernel_machine import KernelMachine
-from leansvm.estimators.publish import publish
-from leansvm.estimators.read import read
-from leansvm.estimators.run import FittedKernel, TrainingData, running
+from leansvm.estimators.machine import Machine, running
+from leansvm.estimators.publish import FittedKernel, publish
+from leansvm.estimators.read import TrainingData, read
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sparse import SparseProblem, add_batch
@@ -24,10 +23,10 @@ from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
 
 
-class Mergeable(KernelMachine):
+class Mergeable(Machine):
     """Estimators whose fit needs only sums over the rows; later rows are added to the sums."""
 
-    _training_only = KernelMachine._training_only | {"_features", "_sums", "_selected"}
+    _training_only = Machine._training_only | {"_features", "_sums", "_selected"}
     _features: KernelFeatures
     _sums: Sums | FoldSums
     _selected: Any  # rows in the order in which they were chosen

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import update_wrapper
 from types import MethodType
 from typing import Any, ClassVar
@@ -20,12 +21,19 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
+from leansvm.basis.features import evaluate
 from leansvm.estimators.machine import Machine
-from leansvm.estimators.publish import Array, Slopes, log_probabilities, probabilities
-from leansvm.estimators.read import check_features
-from leansvm.estimators.run import Scale, to_units
+from leansvm.estimators.publish import Array, Slopes, log_probabilities, probabilities, warn
+from leansvm.estimators.read import check_features, validate
+from leansvm.estimators.targets import Scale, to_units
 from leansvm.losses import Logistic
-from leansvm.rows import is_dask, partitions_of, source_of
+from leansvm.rows import is_dask, partitions_of, source_of, tiles_within
+from leansvm.tables import feature_names
+from leansvm.tables.fitting import encoded_source
+
+# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range;
+# a model of few rows has seen little of the range, so that others may lie beyond by chance
+_ROWS_TO_JUDGE, _SHARE_BEYOND, _BY_CHANCE = 20, 0.1, 20.0
 
 
 def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -53,6 +61,63 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         (y, sample_weight), predicted = source.targets(), np.asarray(predicted)
     metric = accuracy_score if self._classifies else r2_score
     return float(metric(y, predicted, sample_weight=sample_weight))
+
+
+class PredictsValues(Machine):
+    """Adds decision values."""
+
+    def _decision_values(self, X: Any) -> Any:
+        """Return f(x) of any rows, one column per output."""
+        if not self._is_ready_for(X):
+            check_is_fitted(self)
+            source = source_of(X) if self._fits_sources else None
+            if source is None:
+                X = validate(self, X, reset=False)
+            else:
+                check_features(self, source.n_features, source.feature_names)
+                X = encoded_source(self, source, reset=False)
+        warn_beyond(self, X)
+        features, coef = self._model()
+        with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
+            return evaluate(features, coef, self.intercept_, X, self._spread)
+
+    def _is_ready_for(self, X: Any) -> bool:
+        """Whether rows need no validation: a finite float64 array of the right shape.
+
+        This makes predictions of one row fast: validation takes longer than the model.
+        """
+        fitted = vars(self)
+        if type(X) is not np.ndarray or X.dtype != np.float64 or "intercept_" not in fitted:
+            return False
+        if "feature_names_in_" in fitted or "table_" in fitted:
+            return False
+        if not (X.size and X.flags.c_contiguous and X.shape[1:] == (self.n_features_in_,)):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(X.sum()))
+
+
+def warn_beyond(estimator: Any, X: Any) -> None:
+    """Warn if many rows to predict lie beyond all training rows in one feature.
+
+    ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
+    at, in the rows it was learned on; None: nothing was learned.
+    """
+    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _ROWS_TO_JUDGE:
+        return
+    least, most = estimator._seen
+    shares = np.mean((least > X) | (most < X), axis=0)
+    feature = int(shares.argmax())
+    if shares[feature] <= min(_SHARE_BEYOND + _BY_CHANCE / estimator.fit_report_["rows"], 0.5):
+        return
+    names = feature_names(estimator)
+    name = f"feature {feature}" if names is None else f"{names[feature]!r}"
+    warn(
+        estimator,
+        f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
+        f"{name}. Kernel models do not extrapolate: predictions stay what they are at the edge of "
+        f"the range. Do not trust them.",
+    )
 
 
 class _WithCalibration:
@@ -84,7 +149,7 @@ class _WithCalibration:
         return MethodType(self._method, estimator)
 
 
-class Classifier(ClassifierMixin, Machine):
+class Classifier(ClassifierMixin, PredictsValues):
     """Adds labels, class weights and one-vs-rest decisions.
 
     Parameters
@@ -219,7 +284,7 @@ class Classifier(ClassifierMixin, Machine):
         return self._link() if known else None
 
 
-class Regressor(RegressorMixin, Machine):
+class Regressor(RegressorMixin, PredictsValues):
     """Adds numeric targets, one or many.
 
     Parameters

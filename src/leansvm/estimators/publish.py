@@ -9,21 +9,25 @@ for all zones. Targets are smoothed as Platt does: (N + 1) / (N + 2) for the own
 
 from __future__ import annotations
 
+import sys
+import warnings
+from dataclasses import dataclass
 from numbers import Real
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize
+from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
-from leansvm.estimators.run import ROW_ATTRIBUTES, FittedKernel, TrainingData, to_units, warn
+from leansvm.estimators.read import ROW_ATTRIBUTES, TrainingData
+from leansvm.estimators.targets import to_units
+from leansvm.kernels import Kernel
 from leansvm.rows import DrawnRows, class_numbers, column_per_class
 from leansvm.solution import Solution
-from leansvm.tables import feature_names
 
 Array = NDArray[np.float64]
 _TOO_SMOOTH = (
@@ -36,17 +40,16 @@ _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest e
 _OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
 _OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # rows whose left-out decision values a classifier keeps
-# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range;
-# a model of few rows has seen little of the range, so that others may lie beyond by chance
-_ROWS_TO_JUDGE, _SHARE_BEYOND, _BY_CHANCE = 20, 0.1, 20.0
 _RARE_SHARE, _ROWS_TO_WARN = 0.1, 200  # share of a rare class; fewer rows give no warning about it
 _CERTIFIES = ("solver", "objective", "residual", "gap", "iterations", "converged")
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _NOT_ALWAYS |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}
+_OURS = ("leansvm", "sklearn", "contextlib")
 Slopes = float | Array
 _LOG_SCALES = np.linspace(-12.0, 12.0, 49)
 _WHOLE = (-12.0, 12.0)  # range of the logarithm of the scale
+_EXACT = 1e-9  # how far from the best this logarithm may be
 _VALLEYS = 3  # minima of the cross-entropy that are compared
 _GRID_ROWS = 1000  # on which the grid is evaluated
 _NUMBERS = 40_000  # decision values to which slopes are fitted
@@ -58,6 +61,17 @@ _OFFSETS[0, [0, 1, 2]] = 0.9, -0.4, -0.5
 _OFFSETS[1, [1, 2]] = 0.5, -0.5
 _OFFSETS[4, [3, 4]] = 0.5, -0.5
 _OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """A kernel with its numbers, and how they were learned."""
+
+    kernel: Kernel
+    name: Any  # ``kernel_``: the name that was given, a mixture, or the user's function
+    scales: Array | None = None  # ``feature_scales_``
+    seen: Array | None = None  # least and largest values of the features that it looks at
+    report: dict[str, Any] | None = None
 
 
 def publish(
@@ -99,18 +113,20 @@ def publish(
         report["learning"] = learned
         seconds = {"learn": float(sum(learned["seconds"].values())), **seconds}
     estimator.fit_report_ = report | {"seconds": dict(seconds)}
-    if solution.left_out is not None and data.merged is not None:
-        _use_left_out(estimator, data, solution.left_out, solution.drawn)
-    elif solution.left_out is not None and estimator.calibrate:  # a batch
-        drawn = solution.drawn
-        rows = np.arange(data.X.shape[0]) if drawn is None else drawn.rows
-        Y, weight = data.blocks().targets_of(rows)
-        weight, values = weight if drawn is None else drawn.weight, Y - solution.left_out
-        calibrate(estimator, values, class_numbers(Y), weight, data.class_weight, before)
+    if solution.left_out is not None:
+        _use_left_out(estimator, data, solution.left_out, solution.drawn, before)
     if not solution.converged:
         warn(estimator, f": {solution.advice}", ConvergenceWarning)
     if isinstance(estimator.C, str) and solution.C in estimator._candidates[[0, -1]]:
         _warn_of_last_C(estimator, solution)
+
+
+def warn(estimator: Any, text: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn at the user's line."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"{type(estimator).__name__}{text}", kind, stacklevel=level)
 
 
 def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
@@ -127,50 +143,57 @@ def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
 
 
 def _use_left_out(
-    estimator: Any, data: TrainingData, left_out: Array, drawn: DrawnRows | None
+    estimator: Any,
+    data: TrainingData,
+    left_out: Array,
+    drawn: DrawnRows | None,
+    before: Array | None,
 ) -> None:
-    """Fit probabilities and set ``loo_residuals_`` from the left-out residuals of distinct rows.
+    """Fit probabilities and set ``loo_residuals_`` from left-out residuals.
 
-    If these are ``drawn`` rows only, `KeepsRows` works out ``loo_residuals_`` when it is asked for.
+    These are of ``drawn`` rows, of the first of equal rows or, in a batch, of all. If they are of
+    drawn rows, `KeepsRows` works out ``loo_residuals_`` when it is asked for.
     """
     merged, whole = data.merged, data if data.whole is None else data.whole
-    assert merged is not None
-    Y = whole.targets()
-    if data.taken is not None:  # back to the places of the original rows
-        given = np.full(Y.shape, np.nan)
-        given[data.taken] = left_out
-        left_out = given
-    if drawn is None:
-        left_out, rows, weight = left_out[merged.first], merged.first, merged.weight
-    else:
+    blocks = whole.blocks() if data.rows is None else data.rows
+    rows, weight = np.arange(blocks.n_rows), None  # all of a batch
+    if drawn is not None:
         rows, weight = drawn.rows, drawn.weight
-    values, labels = Y[rows] - left_out, class_numbers(Y[rows]) if estimator.calibrate else None
-    if isinstance(estimator.C, str) and estimator.C == "loo" and drawn is None:
+    elif merged is not None:
+        rows, weight = merged.first, merged.weight
+        left_out = left_out[rows if data.taken is None else np.argsort(data.taken)]
+    Y, given = blocks.targets_of(rows)
+    if isinstance(estimator.C, str) and estimator.C == "loo" and merged and drawn is None:
         residuals = left_out[merged.group]
         unused = np.flatnonzero(merged.group < 0)  # rows of zero weight: no model changes without
         if len(unused):
-            residuals[unused] = Y[unused] - to_host(estimator._values(whole.blocks().take(unused)))
+            values = to_host(estimator._values(blocks.take(unused)))
+            residuals[unused] = blocks.targets_of(unused)[0] - values
         scale = vars(estimator).get("_scale")
         if scale is not None:  # both in units of y
-            residuals = to_units(scale, Y) - to_units(scale, Y - residuals)
+            targets = np.asarray(to_host(whole.Y))
+            residuals = to_units(scale, targets) - to_units(scale, targets - residuals)
         estimator.loo_residuals_ = estimator._in_shape(residuals)
-    if labels is not None:
-        calibrate(estimator, values, labels, weight, data.class_weight)
+    if estimator.calibrate:
+        weight, before = given if weight is None else weight, before if merged is None else None
+        calibrate(estimator, Y, left_out, weight, data.class_weight, before)
 
 
 def calibrate(
     estimator: Any,
-    values: Array,
-    labels: NDArray[np.intp],
+    Y: Array,
+    left_out: Array,
     weight: Array | None,
     class_weight: Array | None,
     before: Array | None = None,
 ) -> None:
     """Fit probabilities to left-out decision values, and keep these as ``_left_out``.
 
-    A row of ``_left_out`` has the decision values, the class, the weight, and the weight without
-    that of the class. Batches add to the rows ``before`` them; the last 100,000 are kept.
+    ``left_out`` are targets Y minus these values. A row of ``_left_out`` has the values, the class,
+    the weight, and the weight without that of the class. Batches add to the rows ``before`` them;
+    the last 100,000 are kept.
     """
+    values, labels = Y - left_out, class_numbers(Y)
     weight = np.ones(len(values)) if weight is None else weight
     own = weight if class_weight is None else weight / class_weight[labels]
     known = np.column_stack([values, labels, weight, own])
@@ -213,29 +236,6 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
             )
 
 
-def warn_beyond(estimator: Any, X: Any) -> None:
-    """Warn if many rows to predict lie beyond all training rows in one feature.
-
-    ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
-    at, in the rows it was learned on; None: nothing was learned.
-    """
-    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _ROWS_TO_JUDGE:
-        return
-    least, most = estimator._seen
-    shares = np.mean((least > X) | (most < X), axis=0)
-    feature = int(shares.argmax())
-    if shares[feature] <= min(_SHARE_BEYOND + _BY_CHANCE / estimator.fit_report_["rows"], 0.5):
-        return
-    names = feature_names(estimator)
-    name = f"feature {feature}" if names is None else f"{names[feature]!r}"
-    warn(
-        estimator,
-        f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
-        f"{name}. Kernel models do not extrapolate: predictions stay what they are at the edge of "
-        f"the range. Do not trust them.",
-    )
-
-
 # ---------------------------------------------------------------------------- probabilities
 
 
@@ -254,37 +254,21 @@ def fit_slopes(
     if values.size > _NUMBERS:  # a sample is enough; rare classes stay in it
         rows, times = _some_of_each(labels, _NUMBERS // (values.shape[1] * n_classes))
         values, targets, weight = values[rows], targets[rows], weight[rows] * times
-
-    def slope(log_a: float) -> float:  # of the cross-entropy of p ~ sigma(a f)
-        z = np.exp(log_a) * values
-        return float(np.sum(_cross_entropy(z, targets, weight)[1] * z))
-
+    known = np.searchsorted(KNOTS, values), values, targets, weight
+    even = np.zeros(6)  # one slope for all zones
     found = []
-    for low, high in _valleys(values, targets, weight) if values.shape[1] > 1 else [_WHOLE]:
-        if slope(low) >= 0.0:
-            found.append(low)
-        elif slope(high) <= 0.0:
-            found.append(high)
-        else:
-            found.append(float(brentq(slope, low, high, xtol=1e-12)))
-    costs = [0.0]
-    if len(found) > 1:
-        costs = [_cross_entropy(np.exp(at) * values, targets, weight)[0] for at in found]
-    scale = float(np.exp(found[int(np.argmin(costs))]))
-    zone, total = np.searchsorted(KNOTS, values), float(weight.sum())
-    places, numbers = zone.ravel(), values.ravel()
-
-    def cost(logs: Array) -> tuple[float, Array]:
-        slopes = scale * np.exp(logs)
-        z = slopes[zone] * values + (_OFFSETS @ slopes)[zone]
-        entropy, pull = _cross_entropy(z, targets, weight)
-        sums: Any = np.bincount(places, pull.ravel() * numbers, minlength=6)
-        sums = sums + np.bincount(places, pull.ravel(), minlength=6) @ _OFFSETS
-        entropy += _PRIOR * float(logs @ logs)
-        return entropy / total, (2 * _PRIOR * logs + sums * slopes) / total
-
+    for low, high in _valleys(*known) if values.shape[1] > 1 else [_WHOLE]:
+        while high - low > _EXACT:
+            middle = (low + high) / 2
+            rises = _cross_entropy(even, np.exp(middle), *known)[1].sum() > 0
+            low, high = (low, middle) if rises else (middle, high)
+        scale = float(np.exp((low + high) / 2))
+        found.append((_cross_entropy(even, scale, *known)[0], scale))
+    scale = min(found)[1]
     options: Any = {"gtol": 1e-10, "ftol": 1e-15}
-    best = minimize(cost, np.zeros(6), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options)
+    best = minimize(
+        _cross_entropy, even, (scale, *known), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options
+    )
     return scale, np.asarray(scale * np.exp(best.x))
 
 
@@ -300,11 +284,11 @@ def _some_of_each(labels: NDArray[np.intp], most: int) -> tuple[NDArray[np.intp]
     return rows, counts[labels[rows]] / taken[labels[rows]]
 
 
-def _valleys(values: Array, targets: Array, weight: Array) -> list[tuple[float, float]]:
+def _valleys(*known: NDArray[Any]) -> list[tuple[float, float]]:
     """Return where, of log a, the cross-entropy may be least: around the lows of a grid."""
-    few = slice(None, None, -(-len(values) // _GRID_ROWS))
-    known = values[few], targets[few], weight[few]
-    costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(_LOG_SCALES)]
+    step = -(-len(known[0]) // _GRID_ROWS)
+    few = [part[::step] for part in known]
+    costs = [_cross_entropy(np.zeros(6), a, *few)[0] for a in np.exp(_LOG_SCALES)]
     around = np.concatenate([[np.inf], costs, [np.inf]])
     lows = np.flatnonzero((around[1:-1] <= around[:-2]) & (around[1:-1] <= around[2:]))
     lows = lows[np.argsort(around[1 + lows], kind="stable")[:_VALLEYS]]
@@ -312,14 +296,26 @@ def _valleys(values: Array, targets: Array, weight: Array) -> list[tuple[float, 
     return list(zip(padded[lows].tolist(), padded[lows + 2].tolist(), strict=True))
 
 
-def _cross_entropy(z: Array, targets: Array, weight: Array) -> tuple[float, Array]:
-    """Return the weighted cross-entropy and its derivative by the log odds z."""
+def _cross_entropy(
+    logs: Array, scale: float, zone: NDArray[np.intp], values: Array, targets: Array, weight: Array
+) -> tuple[float, Array]:
+    """Return the mean cross-entropy of p ~ sigma(g(f)) with the pull, and its derivatives.
+
+    The slopes of g are ``scale`` times the exponentials of ``logs``.
+    """
+    slopes = scale * np.exp(logs)
+    z = slopes[zone] * values + (_OFFSETS @ slopes)[zone]
     if z.shape[1] == 1:  # log sigma(z) = z + log sigma(-z)
         total = -float(weight @ (targets[:, 1] * z[:, 0] + log_expit(-z[:, 0])))
-        return total, np.asarray(weight[:, None] * (expit(z) - targets[:, 1:]))
-    logs = log_shares(z)
-    total = -float(weight @ np.einsum("ij,ij->i", targets, logs))
-    return total, np.asarray(weight[:, None] * (np.exp(logs) - targets) * expit(-z))
+        by_z = weight[:, None] * (expit(z) - targets[:, 1:])
+    else:
+        shares = log_shares(z)
+        total = -float(weight @ np.einsum("ij,ij->i", targets, shares))
+        by_z = weight[:, None] * (np.exp(shares) - targets) * expit(-z)
+    sums: Any = np.bincount(zone.ravel(), (by_z * values).ravel(), minlength=6)
+    sums = sums + np.bincount(zone.ravel(), by_z.ravel(), minlength=6) @ _OFFSETS
+    total, by_logs = total + _PRIOR * float(logs @ logs), sums * slopes + 2 * _PRIOR * logs
+    return total / float(weight.sum()), by_logs / weight.sum()
 
 
 def log_shares(scaled: Array) -> Array:

@@ -1,45 +1,49 @@
 """Read what `fit` is given: arrays, files, Dask collections and devices become `TrainingData`.
 
-Validates rows, turns labels into columns +-1 (numbers stay numbers) and combines sample weights
-with class weights. After `read`, nothing in a fit depends on where the rows are.
+`read` validates rows, turns labels into columns +-1 (numbers stay numbers) and combines sample
+weights with class weights. After `read`, nothing in a fit depends on where the rows are.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import (
-    assert_all_finite,
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-    compute_class_weight,
-)
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils import column_or_1d, compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from leansvm._array_api import (
-    as_float64,
     dispatched_namespace,
     foreign_namespace,
     like_rows,
     namespace,
+    rows_at,
     same_place,
     to_host,
 )
 from leansvm._sklearn import with_advice
 from leansvm.dual.problem import check_kernel_matrix
-from leansvm.estimators.run import ROW_ATTRIBUTES, TrainingData, learn_scale, to_scale
+from leansvm.estimators.targets import check_single_output, explain_targets, read_numbers
 from leansvm.linalg import canonical_csr
-from leansvm.rows import RowSource, Targets, few_values, one_vs_rest, source_of
+from leansvm.rows import (
+    MemoryBlocks,
+    MergedRows,
+    RowBlocks,
+    RowSource,
+    Targets,
+    canonical_order,
+    check_budget,
+    merge_equal_rows,
+    one_vs_rest,
+    source_of,
+)
 from leansvm.tables import is_table
 from leansvm.tables.fitting import (
     TableRows,
-    count_missing,
     encoded,
     encoded_source,
     transformed,
@@ -48,8 +52,108 @@ from leansvm.tables.fitting import (
 
 Array = NDArray[np.float64]
 _LEAST_ROW_WEIGHT = 1e-100  # share of the largest; division by smaller ones would overflow
-_LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
+# fitted attributes that describe rows and targets
+_OF_TARGETS = ("classes_", "_single_output", "_scale")
+ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
+_SPREAD_ROWS = 256  # rows of a file from which the spread of the targets is taken
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Rows, targets (one column per output) and weights of a fit, wherever they are."""
+
+    X: Any  # array, CSR matrix or RowSource
+    y: Any  # as the user gave it
+    Y: Any  # None: the source has the targets
+    weight: Any  # sample weights times class weights; None: the source has them
+    n_outputs: int
+    n_positive: int  # rows of positive weight
+    count: float | None = None  # samples that GCV counts: class weights are costs, not samples
+    encode: Targets | None = None  # how a source's targets become numbers
+    merged: MergedRows | None = None  # which rows stand for their copies
+    taken: NDArray[np.intp] | None = None  # which of the given rows these are; None: all
+    whole: TrainingData | None = None  # the rows as they were given, if these are fewer
+    class_weight: Array | None = None  # of each class, a factor in ``weight``
+    attributes: dict[str, Any] = field(default_factory=dict)  # that `publish` sets: classes, names
+    rows: RowBlocks | None = None  # the rows in blocks, if the family has made them
+
+    def blocks(self, columns: int = 0, budget: int = 0, tile_rows: int | None = None) -> RowBlocks:
+        """Return the rows in blocks."""
+        if self.encode is not None:
+            return self.X.blocks(self.encode, columns=columns, budget=budget, weight=self.weight)
+        ones = self.weight is None or bool(namespace(self.weight).all(self.weight == 1.0))
+        return MemoryBlocks(
+            self.X,
+            self.Y,
+            None if ones else self.weight,
+            class_weight=None if ones else self.class_weight,
+            columns=columns,
+            tile_rows=tile_rows,
+        )
+
+    def variance(self) -> float:
+        """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
+        return (self.blocks() if self.rows is None else self.rows).variance()
+
+    def spread(self) -> Array:
+        """Standard deviation of the targets, in files of the first rows; never zero."""
+        Y = self.blocks().head(_SPREAD_ROWS)[1] if self.Y is None else self.Y
+        return np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)
+
+    def merge_copies(self, budget: int) -> TrainingData:
+        """Give the first of equal rows the weight of all: leave-one-out leaves them out together.
+
+        The rows stay where they are; the other copies get weight 0.
+        """
+        if self.encode is not None:
+            check_budget(
+                self.X.n_rows * (64 + 24 * self.n_outputs),
+                budget,
+                f"The leave-one-out residuals of {self.X.n_rows:,} rows",
+                "Use C='gcv' and calibrate=False, which need only sums.",
+            )
+        merged = merge_equal_rows(self.blocks())
+        weight = np.zeros(self.X.shape[0])
+        weight[merged.first] = merged.weight
+        return replace(self, weight=weight, n_positive=len(merged.first), merged=merged)
+
+    def take_positive(self, merge: bool, earlier: Any = ()) -> TrainingData:
+        """Say which rows have positive weight or, with ``merge``, are the first of equal ones.
+
+        ``earlier`` are the weights of rows in batches before, which come first.
+        """
+        Y, weight = to_host(self.Y), np.append(earlier, to_host(self.weight))
+        if merge:
+            merged = merge_equal_rows(MemoryBlocks(self.X, Y, weight))
+        else:
+            first = np.flatnonzero(weight > 0)
+            group = np.full(len(weight), -1, dtype=np.intp)
+            group[first] = np.arange(len(first))
+            merged = MergedRows(first, group, weight[first])
+        first = merged.first
+        return replace(self, Y=Y, weight=weight, merged=merged, n_positive=len(first), taken=first)
+
+    def sort_distinct(self) -> TrainingData:
+        """Merge equal rows, and sort the rest by their values.
+
+        Some iterations amplify rounding, which depends on the order of the rows. After this, rows
+        in another order, or copies instead of weights, give the same model.
+        """
+        merged = merge_equal_rows(self.blocks())
+        first = merged.first
+        order = canonical_order(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
+        taken = first[order]
+        return replace(
+            self,
+            X=rows_at(self.X, taken),
+            Y=rows_at(self.Y, taken),
+            weight=merged.weight[order],
+            n_positive=len(first),
+            merged=merged,
+            taken=taken,
+            whole=self,
+        )
 
 
 def read(
@@ -84,7 +188,7 @@ def read(
         try:
             data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
         except (TypeError, ValueError):
-            _explain_targets(estimator, y)
+            explain_targets(estimator, y)
             raise
     if source is None and learns and estimator.kernel == "precomputed":
         check_kernel_matrix(data.X)  # errors of the labels come first
@@ -123,26 +227,11 @@ def _read_arrays(
         if class_weight is not None:
             given = given * class_weight[labels]
     else:
-        Y = _numbers(estimator, y, given, reset)
+        Y = read_numbers(estimator, y, given, reset)
     if isinstance(X, TableRows):
         X = encoded(estimator, X, Y, own)
     shape = Y.shape[1], int(np.count_nonzero(given)), count
     return TrainingData(X, y, Y, like_rows(given, X), *shape, class_weight=class_weight)
-
-
-def _numbers(estimator: Any, y: Any, weight: Array, reset: bool) -> Any:
-    """Return numbers to predict, rows x outputs, on the scale that the estimator learns."""
-    Y = as_float64(y)
-    if foreign_namespace(Y) is None:  # objects such as None have become NaN
-        assert_all_finite(Y, input_name="y")
-        if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
-            raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
-    _check_single_output(estimator, Y.ndim == 1, reset)
-    Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
-    if reset:
-        name = estimator.target
-        estimator._scale = None if name is None else learn_scale(name, Y, weight)
-    return Y if estimator._scale is None else to_scale(estimator._scale, Y)
 
 
 def _read_source(
@@ -164,7 +253,7 @@ def _read_source(
         if source.feature_names is not None:
             estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
     if not estimator._classifies:
-        _check_single_output(estimator, source.single_target, reset)
+        check_single_output(estimator, source.single_target, reset)
         if estimator.target is not None:
             raise ValueError(
                 f"target={estimator.target!r} needs rows in memory: set target=None, and pass the "
@@ -300,45 +389,3 @@ def encode_labels(
             "sample_weight and class_weight leave fewer than two classes with positive weight."
         )
     return like_rows(one_vs_rest(labels, len(known)), y), labels, totals, found
-
-
-def _explain_targets(estimator: Any, y: Any) -> None:
-    """Raise an error that says what is wrong with the targets; nothing, if they are usable."""
-    if y is None or dispatched_namespace(y) is not None or sparse.issparse(y):
-        return
-    count, total = count_missing(y)
-    if count:
-        what, own = "targets", ""
-        if estimator._classifies:
-            what, own = "labels", ", or make them a class of their own"
-        raise ValueError(
-            f"Input y contains NaN or None: {count:,} of {total:,} {what} are missing. Leave "
-            f"these rows out (with pandas: known = y.notna(); fit(X[known], y[known])){own}."
-        ) from None
-    texts = [value for value in np.ravel(np.asarray(y, dtype=object)) if isinstance(value, str)]
-    if texts and not estimator._classifies:
-        name = type(estimator).__name__
-        raise ValueError(
-            f"y contains text, such as {texts[0]!r}, but {name} predicts numbers: convert y to "
-            f"numbers, or use a classifier such as {name.replace('SVR', 'SVC')}."
-        ) from None
-
-
-def any_targets(X: Any, y: Any) -> Array:
-    """Return labels as columns +-1, and numbers as they are."""
-    y = y if dispatched_namespace(y) is None else to_host(y)
-    y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
-    check_consistent_length(X, y)
-    kind = type_of_target(y)
-    if kind in ("binary", "multiclass") and (y.dtype.kind not in "iuf" or few_values(y)):
-        classes, labels = np.unique(y, return_inverse=True)
-        return one_vs_rest(labels, len(classes))
-    Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-    assert_all_finite(Y, input_name="y")
-    return Y
-
-
-def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:
-    if not reset and estimator._single_output != single:
-        raise ValueError("y must have as many target columns as in earlier calls.")
-    estimator._single_output = single

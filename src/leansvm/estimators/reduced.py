@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from leansvm.basis import Basis, Fit, RandomBasis
-from leansvm.estimators.kernel_machine import BasisMachine
-from leansvm.estimators.machine import POSITIVE, stored
+from leansvm.estimators.kernel_machine import BasisData, BasisMachine
+from leansvm.estimators.machine import POSITIVE, Run, running, stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.publish import Slopes, publish
+from leansvm.estimators.publish import FittedKernel, Slopes, publish
 from leansvm.estimators.read import read
-from leansvm.estimators.run import BasisData, FittedKernel, Run, running
 from leansvm.losses import Logistic, smooth_loss
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.estimators.run import LARGEST_LOG
+from leansvm.estimators.targets import LARGEST_LOG
 from leansvm.export._formula import Formula
 from leansvm.export._store import small_numbers
 

@@ -27,7 +27,7 @@ from leansvm.estimators import KernelBasis
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.estimators.publish import KNOTS, offsets_of
-from leansvm.estimators.run import Scale
+from leansvm.estimators.targets import Scale
 from leansvm.export._columns import (
     MISSING,
     Column,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.estimators.run import LARGEST_LOG, Scale
+from leansvm.estimators.targets import LARGEST_LOG, Scale
 from leansvm.export._store import small_numbers
 from leansvm.tables._values import NO_VALUE, TRUTHS
 

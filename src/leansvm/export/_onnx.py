@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from leansvm.estimators.run import LARGEST_LOG
+from leansvm.estimators.targets import LARGEST_LOG
 from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._extras import needs
-from leansvm.estimators.run import to_scale
+from leansvm.estimators.targets import to_scale
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from leansvm.estimators.run import to_units
+from leansvm.estimators.targets import to_units
 from leansvm.export._checks import check_numbers
 from leansvm.export._evaluate import (
     functions_of,

@@ -21,7 +21,7 @@ from leansvm._sklearn import split_threshold
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.publish import probabilities
-from leansvm.estimators.run import to_units
+from leansvm.estimators.targets import to_units
 from leansvm.kernels._function import Array, RowForm
 from leansvm.tables import TableEncoder
 from leansvm.tables.fitting import by_name

@@ -26,6 +26,7 @@ from leansvm.kernels import Mixture
 from leansvm.kernels._columns import Curve
 from leansvm.linalg import dense_rows64
 from leansvm.rows import (
+    MemoryBlocks,
     RowBlocks,
     WeightedSample,
     check_budget,
@@ -232,7 +233,7 @@ def _drawn(
     if not whole:
         unit, weight = weights_of_drawn(blocks, Y, weight)
         total = total_weight(blocks)
-    merged = merge_equal_rows(X, Y, weight)
+    merged = merge_equal_rows(MemoryBlocks(X, Y, weight))
     order = rng.permutation(len(merged.first))
     first, weight = merged.first[order], merged.weight[order]
     X, Y, mean = X[first], Y[first], float(weight.mean())

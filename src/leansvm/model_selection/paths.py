@@ -15,9 +15,8 @@ from leansvm.basis import BasisSelector
 from leansvm.basis.choose import resolve_basis
 from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.basis.growing import rotation_in_order
-from leansvm.estimators.read import read, validate
-from leansvm.estimators.run import TrainingData
-from leansvm.estimators.sparse import SparseMachine
+from leansvm.estimators.kernel_machine import SparseMachine
+from leansvm.estimators.read import TrainingData, read, validate
 from leansvm.inspection._view import split_pipeline
 from leansvm.ridge.criteria import left_out_errors
 from leansvm.ridge.factor import RidgeModels, models_of_sizes

@@ -160,8 +160,9 @@ class Answers:
         """Return y - f of every row in the model without it; ``values(X)`` are those of f."""
         residual = self.left_out.residual[self.places]
         if len(self.unused):
-            rows = to_host(self.data.blocks().take(self.unused))
-            residual[self.unused] = self.data.targets()[self.unused] - to_host(values(rows))
+            blocks = self.data.blocks()
+            rows, (Y, _) = to_host(blocks.take(self.unused)), blocks.targets_of(self.unused)
+            residual[self.unused] = Y - to_host(values(rows))
         return residual
 
     def influence(self) -> Array:

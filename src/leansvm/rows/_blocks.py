@@ -221,7 +221,8 @@ class RowBlocks(ABC):
                 found.append(result)
         joined = []
         for items in zip(*found, strict=True):
-            joined.append(None if items[0] is None else namespace(items[0]).concat(items))
+            whole = len(items) == 1 or items[0] is None
+            joined.append(items[0] if whole else namespace(items[0]).concat(items))
         return tuple(joined)
 
     def concatenate(self, function: Callable[..., Any], *args: Any) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.rows._stream import Batch, RowSource, StreamSource, place_of_row
+from leansvm.rows._stream import ALL_PARTS, Batch, RowSource, StreamSource, place_of_row
 
 
 def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
@@ -173,13 +173,12 @@ class LocalPartitions(StreamSource):
             if self._starts[i] < self._starts[i + 1]:
                 yield self._compute(i, parts)
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        found = [np.empty((0, self.n_features), self.dtype)]
-        edges = np.searchsorted(indices, self._starts)
-        for i in np.flatnonzero(np.diff(edges)):
+    def pieces(self, indices: NDArray[np.intp], parts: frozenset[str] = ALL_PARTS) -> list[Batch]:
+        found, edges = [], np.searchsorted(indices, self._starts)
+        for i in np.flatnonzero(np.diff(edges)).tolist():
             rows = indices[edges[i] : edges[i + 1]] - self._starts[i]
-            found.append(self._compute(int(i), frozenset(["X"])).X[rows])
-        return np.concatenate(found)
+            found.append(self._compute(i, parts).take(rows))
+        return found
 
     def _compute(self, i: int, parts: frozenset[str]) -> Batch:
         import dask

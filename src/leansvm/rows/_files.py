@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._extras import needs
-from leansvm.rows._stream import Batch, StreamSource
+from leansvm.rows._stream import ALL_PARTS, Batch, StreamSource
 
 _FORMATS = {"arrow": "ipc", "feather": "feather", "ipc": "ipc", "csv": "csv", "parquet": "parquet"}
 _CACHED_ROWS = 1 << 13  # copied column by column while they are in the cache
@@ -236,22 +236,23 @@ class Dataset(StreamSource):
         """Whether numbers are missing; columns of floats are read, of the others as files say."""
         return any(_has_gaps(piece, self.feature_names) for piece in self._pieces)
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+    def pieces(self, indices: NDArray[np.intp], parts: frozenset[str] = ALL_PARTS) -> list[Batch]:
         """Return the rows with these numbers, which increase; other row groups are not read."""
-        found = [np.empty((0, self.n_features), self.dtype)]
+        columns, found = self._columns(parts), []
         for piece in self._pieces:
             low, high = np.searchsorted(indices, [piece.start, piece.start + piece.n_rows])
             start = piece.start
             if low == high:
                 continue
-            for batch in piece.batches(self.feature_names, 65536):
+            for batch in piece.batches(columns, 65536):
                 first, last = np.searchsorted(indices, [start, start + batch.num_rows])
                 if first < last:
-                    found.append(self._features(batch.take(indices[first:last] - start)))
+                    taken = batch.take(indices[first:last] - start)
+                    found.append(self._converted(taken, parts))
                 start += batch.num_rows
                 if last == high:
                     break
-        return np.concatenate(found)
+        return found
 
     # ------------------------------------------------------------------ columns
 
@@ -270,7 +271,7 @@ class Dataset(StreamSource):
         """Refuse a file that lacks a column, or has one of another kind than the data set."""
         from pyarrow.dataset import get_partition_keys
 
-        needed = self._columns(frozenset(["X", "y", "weight"]))
+        needed = self._columns(ALL_PARTS)
         whole = {name: self._dataset.schema.field(name).type for name in needed}
         for path, fragment in {p.fragment.path: p.fragment for p in self._pieces}.items():
             schema = fragment.physical_schema

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.rows._stream import Batch, RowSource, StreamSource, place_of_row
+from leansvm.rows._stream import ALL_PARTS, Batch, RowSource, StreamSource, place_of_row
 
 
 def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
@@ -95,11 +95,9 @@ class EncodedStream(StreamSource):
         for batch in self._source.read(self._needed(parts), n_rows):
             yield self._numbers(batch, parts)
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        parts = frozenset(["X"])
+    def pieces(self, indices: NDArray[np.intp], parts: frozenset[str] = ALL_PARTS) -> list[Batch]:
         found = self._source.pieces(indices, self._needed(parts))
-        empty = np.empty((0, self.n_features))
-        return np.concatenate([empty, *(self._numbers(batch, parts).X for batch in found)])
+        return [self._numbers(batch, parts) for batch in found]
 
     def place(self, row: int, part: str, column: int) -> str:
         """Return in words where a value is; one of X by its row alone."""

@@ -25,6 +25,7 @@ from leansvm.rows._targets import Survey, Targets, survey
 
 _CHUNK_BYTES = 1 << 24  # read at once, at least one tile
 _ROWS_SHARE = 0.5  # of the budget that X may take to stay in memory
+ALL_PARTS = frozenset(["X", "y", "weight"])
 _FEW_PASSES = 3  # over X that are read without keeping it
 
 
@@ -125,17 +126,16 @@ class StreamSource(RowSource):
         ``parts`` says what of them: "X", "y", "weight".
         """
 
-    @abstractmethod
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """Return the rows with these numbers, which increase."""
+        found = [batch.X for batch in self.pieces(indices, frozenset(["X"]))]
+        return np.concatenate([np.empty((0, self.n_features), self.dtype), *found])
 
     def place(self, row: int, part: str, column: int) -> str:
         """Return in words where a value is: ``part`` is a field of `Batch`."""
         return place_of_row(row, part, column)
 
-    def pieces(
-        self, indices: NDArray[np.intp], parts: frozenset[str] = frozenset(["X", "y", "weight"])
-    ) -> list[Batch]:
+    def pieces(self, indices: NDArray[np.intp], parts: frozenset[str] = ALL_PARTS) -> list[Batch]:
         """Return the rows with these numbers, which increase; reads up to the last of them."""
         found, start = [], 0
         for batch in self.read(parts, 1 << 16):

@@ -26,7 +26,7 @@ from leansvm.papers.baselines._base import (
     Rows,
     solve_dual,
 )
-from leansvm.rows import MergedRows, merge_equal_rows
+from leansvm.rows import MemoryBlocks, MergedRows, merge_equal_rows
 
 _FEWEST = 5  # rows that always stay
 
@@ -219,7 +219,7 @@ default="rbf"
             The fitted estimator.
         """
         data = self._read(X, y, sample_weight)
-        rows = merge_equal_rows(data.X, data.Y, data.weight)
+        rows = merge_equal_rows(MemoryBlocks(data.X, data.Y, data.weight))
         first = rows.first
         fewest = min(_FEWEST, len(first)) if self.n_basis is None else self._count(len(first))
         context = self._init_callback_context(max_subtasks=None)
