@@ -169,9 +169,7 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     assert np.isfinite(fit.standard_error(0, 1))
     features, sums = fit.cut(6, keep=False)
     equations = normal_equations(sums, features, penalty == 0)
-    cut = left_out_errors(
-        fit.evaluation.blocks, features, sums.shift, equations, model_at(equations, 3.0)
-    )
+    cut = left_out_errors(fit.evaluation.blocks, equations, model_at(equations, 3.0))
     assert_allclose(cut, expected[:1], rtol=1e-8)
 
 

@@ -35,8 +35,8 @@ from leansvm.basis.features import evaluate
 from leansvm.estimators.publish import publish, warn_beyond
 from leansvm.estimators.read import check_features, read, validate
 from leansvm.estimators.run import Run, TrainingData, running
+from leansvm.ridge.criteria import Criterion
 from leansvm.ridge.kfold import KFoldSums
-from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within
 from leansvm.tables.fitting import encoded_source
 

@@ -16,9 +16,9 @@ from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
 from leansvm.estimators.run import FittedKernel, TrainingData, running
-from leansvm.ridge.kfold import FoldSums, KFoldSums
-from leansvm.ridge.primal import Criterion, solve_sums
-from leansvm.ridge.sparse import SparseProblem, add_batch
+from leansvm.ridge.criteria import Criterion
+from leansvm.ridge.kfold import FoldSums, KFoldSums, add_batch
+from leansvm.ridge.primal import SparseProblem, solve_sums
 from leansvm.ridge.state import FitState
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within

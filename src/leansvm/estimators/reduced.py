@@ -21,7 +21,7 @@ from leansvm.estimators.run import BasisData, FittedKernel, Run, running
 from leansvm.losses import Logistic, smooth_loss
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.criteria import Criterion
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]

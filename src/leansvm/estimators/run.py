@@ -24,7 +24,7 @@ from leansvm._array_api import like_rows, namespace, rows_at, to_host
 from leansvm._parallel import limited_blas
 from leansvm._phases import Watch, out_of_time, step, watching
 from leansvm.kernels import Kernel
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.criteria import Criterion
 from leansvm.rows import (
     Block,
     MemoryBlocks,

@@ -20,7 +20,7 @@ from leansvm.estimators.run import BasisData, FittedKernel, Run
 from leansvm.newton.refit import refit
 from leansvm.ridge.criteria import LOO_LOSSES
 from leansvm.ridge.kfold import KFoldSums
-from leansvm.ridge.sparse import SparseProblem, SummedBasis
+from leansvm.ridge.primal import SparseProblem, SummedBasis
 from leansvm.rows import RowBlocks
 from leansvm.solution import Solution
 

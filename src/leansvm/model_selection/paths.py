@@ -132,7 +132,7 @@ def basis_path(
             model.C_,
             0.5 * model.C_ * (equations.yy.sum() - fitted),
             models.gcv(equations),
-            left_out_errors(blocks, features, sums.shift, equations, models),
+            left_out_errors(blocks, equations, models),
             scores,
             order[kept],
             data.X.shape[0],

@@ -140,7 +140,7 @@ def models_of_sizes(
     The orthonormal columns of a ``rotation`` (points x nested ones) turn Phi so that its first
     columns are those of the first points.
     """
-    c, offset = equations.c, int(equations.constant is not None)
+    c, offset = equations.c, int(equations.features.constant is not None)
     if rotation is not None:
         wide = np.zeros((len(c), rotation.shape[1] + offset))
         wide[: len(rotation), : rotation.shape[1]] = rotation

@@ -14,6 +14,7 @@ as its values at some rows tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,11 @@ from leansvm._array_api import namespace, rows_at, to_host
 from leansvm._parallel import limited_blas
 from leansvm._phases import out_of_time, step
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
-from leansvm.basis.growing import (
-    GAIN,
-    NO_FACTOR,
-    extended,
-    first_columns,
-    resize_columns,
-)
+from leansvm.basis.growing import GAIN, NO_FACTOR, extended, first_columns, resize_columns
 from leansvm.kernels import Kernel
-from leansvm.ridge.bracket import ChosenC, search
+from leansvm.ridge.bracket import search
 from leansvm.ridge.criteria import (
-    ENOUGH,
+    ChosenC,
     EvaluationRows,
     LeftOutResiduals,
     draw_evaluation_rows,
@@ -42,14 +37,13 @@ from leansvm.ridge.criteria import (
     rows_inside,
     standard_error,
 )
-from leansvm.ridge.factor import RidgeModels, models_of_C, models_of_sizes
+from leansvm.ridge.factor import models_of_C, models_of_sizes
 from leansvm.ridge.sums import (
     FIRST_ROWS,
     MomentRows,
     NormalEquations,
     Sums,
     drop_rows_of_Z,
-    first_shift,
     keep_rows_of_Z,
     moments_of_targets,
     normal_equations,
@@ -79,13 +73,15 @@ class NestedFit:
     """The fit on the first points of a basis: it grows, and all of its sizes are compared."""
 
     blocks: RowBlocks
+    head: Block  # the first rows that count, whose means shift the sums
     rows: Any  # all points there may be, in the order of choice
     points: Any  # the same as `Kernel.block` takes them
     free_bias: bool
     budget: int  # bytes that blocks may keep
     indices: NDArray[np.intp] | None  # rows that may become points, in order
-    basis_rows: NDArray[np.intp] | None  # those of them that do not count
     evaluation: EvaluationRows | None  # rows whose left-out errors are compared; None: all rows
+    judges: RowBlocks  # these rows
+    basis_rows: NDArray[np.intp] | None  # those of them that do not count
     may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
@@ -104,12 +100,15 @@ class NestedFit:
         keep = 32 * n_rows * (width + 1) + 64 * width**2 <= self.budget
         single = self.in_single and self.blocks.place is None
         single = single and n_rows * last**2 >= WORK_FOR_SINGLE
-        self.features = replace(wider, keep=keep, single=single)
-        self.blocks.map(resize_columns, before, self.features)
+        self.features, shift = replace(wider, keep=keep, single=single), np.zeros(width - 1)
+        if self.free_bias:
+            resize_columns(self.head, before, replace(self.features, keep=True))
+            Phi = to_host(self.head.kept(ColumnRows).Phi)
+            shift[last:] = self.head.y.mean(axis=0)
+            shift[first:last] = Phi[:, first:].mean(axis=0)
+            shift[:first] = old.shift[:first]
+        parts = self.blocks.fold(_added, _new_moments, before, self.features, shift, first)
         del before, wider  # as large as the sums that follow
-        shift = first_shift(self.blocks, self.features, self.free_bias)
-        shift[:first] = old.shift[:first]
-        parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
         if self.evaluation is not None:
             Phi = self.blocks.concatenate(_columns_at, self.features, self.evaluation.drawn.rows)
             self.evaluation.blocks.map(_keep_evaluation_rows, Phi, self.features, shift)
@@ -131,23 +130,23 @@ class NestedFit:
 
         Where many points are judged at one C only, give that one as the only candidate.
         """
-        size, clear = self.features.size, True  # 0 if all points were dropped
+        size = self.features.size  # 0 if all points were dropped
+        errors = partial(left_out_errors, self.judges, self.equations, basis_rows=self.basis_rows)
         if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
-            models = models_of_C(self.equations, candidates)
-            curve = self.left_out_errors(models)
+            models, clear = models_of_C(self.equations, candidates), True
+            curve = errors(models)
             best = first_of_the_best(curve)
             found = ChosenC(float(curve.min()), float(candidates[best]), curve)
-            theta = models.theta(best)
         else:
             known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
             with limited_blas(self.features.width):
-                found = search(self.equations, candidates, self.left_out_errors, known)
+                found = search(self.equations, candidates, errors, known)
             assert found.model is not None
-            theta, clear = found.model.theta(), found.model.upper  # or 1/C is lost in rounding
-        double = not (self.may_use_single or self.features.single)  # and will be: nothing to check
-        if double or (
-            (clear or not self.features.single) and self._check_precision(theta, found.error)
-        ):
+            models, best, clear = found.model, 0, found.model.upper  # or 1/C is lost in rounding
+        single = self.features.single
+        if not (self.may_use_single or single):  # double, and will be
+            return found
+        if (clear or not single) and self._check_precision(models.theta(best), found.error):
             return found
         self._return_to_double()
         return self.best_C(candidates, near)
@@ -159,19 +158,20 @@ class NestedFit:
 
         A triangular factor that is ``known`` at this C is not made again.
         """
+        given: Any = {"keep": True, "basis_rows": self.basis_rows}
         if known is not None and known.model is not None and known.model.upper:
-            first = sizes + int(self.equations.constant is not None)
+            first = sizes + self.features.width - self.features.size
             inside = np.arange(len(known.model.z))[:, None] < first
             models = replace(known.model, weights=inside.astype(np.float64))
             with limited_blas(self.features.width):
-                return self.left_out_errors(models, keep=True)
+                return left_out_errors(self.judges, self.equations, models, **given)
         try:
             models = models_of_sizes(self.equations, C, sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
             if not self.features.single:
                 raise
         else:
-            errors = self.left_out_errors(models, keep=True)
+            errors = left_out_errors(self.judges, self.equations, models, **given)
             if not (self.may_use_single or self.features.single):
                 return errors
             if self._check_precision(models.theta(len(sizes) - 1), errors[-1]):
@@ -179,20 +179,12 @@ class NestedFit:
         self._return_to_double()
         return self.errors_of_sizes(sizes, C)
 
-    def left_out_errors(self, models: RidgeModels, keep: bool = False) -> Array:
-        """Return the left-out errors of models by the rows that judge; these keep residuals."""
-        rows, inside = self.blocks, self.basis_rows
-        if self.evaluation is not None:
-            rows, inside = self.evaluation.blocks, None
-        given = rows, self.features, self.sums.shift, self.equations, models
-        return left_out_errors(*given, keep=keep, basis_rows=inside)
-
     def _check_precision(self, theta: Array, error: float) -> bool:
         """Whether the sums are precise enough for a model with this left-out error.
 
         Sets ``in_single``: whether larger sizes may be added up in single precision.
         """
-        lost = lost_in_single(self.features, theta, self.blocks.head(FIRST_ROWS)[0])
+        lost = lost_in_single(self.features, theta, self.head.X)
         self.in_single = _MORE_LOST * lost <= MOST_LOST * error
         return not self.features.single or lost <= MOST_LOST * error
 
@@ -201,17 +193,17 @@ class NestedFit:
         self.in_single = False
         before, self.features = self.features, replace(self.features, keep=False, single=False)
         self.blocks.map(resize_columns, before, self.features)
+        self.head.state.clear()
         width = before.width - before.size + self.sums.n_outputs
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.taken)
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors that `errors_of_sizes` returned."""
+        difference, weight = self.judges.collect(_pop_differences, *models)
         if self.evaluation is not None:
-            difference, _ = self.evaluation.blocks.collect(_pop_differences, *models)
-            return standard_error(difference, self.evaluation.drawn.weight)
-        difference, weight = self.blocks.collect(_pop_differences, *models)
-        if self.basis_rows is not None and len(weight) - len(self.basis_rows) >= ENOUGH:
+            weight = self.evaluation.drawn.weight
+        elif self.basis_rows is not None:
             weight[self.basis_rows] = 0.0
         return standard_error(difference, weight)
 
@@ -238,15 +230,16 @@ class NestedFit:
         return features, Sums(shift, gram, self.sums.n_outputs, total)
 
 
-@declare("X", "y", "weight")
+@declare("X", "y", "weight", keeps=ColumnRows)
 def _new_moments(
-    block: Block, features: FeatureMap, shift: Array, first: int
+    block: Block, before: KernelFeatures, features: KernelFeatures, shift: Array, first: int
 ) -> tuple[Any, Any, Any]:
-    """Return products of the columns from ``first`` on, and the moments of [constant, Y, 1].
+    """Widen the columns that a block keeps; return products of those from ``first`` on.
 
     The first result is products of older functions with new ones, the second of new ones with
-    themselves and [constant, Y, 1].
+    themselves and [constant, Y, 1], the third the moments of [constant, Y, 1].
     """
+    resize_columns(block, before, features)
     Z, size = rows_of_Z(block, features, shift), features.size
     old, new, rest = Z[:, :first], Z[:, first:size], Z[:, size:]
     own = namespace(Z).concat([new.T @ new, new.T @ rest], axis=1)
@@ -312,7 +305,10 @@ def start_nested(
     """
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     points = indices if kernel.precomputed else rows
-    none, n_outputs = np.arange(0), blocks.head(1)[1].shape[1]
+    X, Y, weight = blocks.head(FIRST_ROWS)
+    if weight is not None and weight.any():
+        X, Y = rows_at(X, np.flatnonzero(weight > 0)), Y[weight > 0]
+    head, none, n_outputs = Block(0, len(Y), X, Y, None), np.arange(0), Y.shape[1]
     features = KernelFeatures(kernel, rows_at(points, none), NO_FACTOR, none, constant)
     shift = np.zeros(features.width + n_outputs)
     sums = Sums(shift, np.zeros((len(shift) + 1,) * 2), n_outputs, 0.0)
@@ -322,12 +318,13 @@ def start_nested(
     if indices is not None:
         among = indices if drawn is None else np.flatnonzero(np.isin(drawn.rows, indices))
         inside = rows_inside(blocks, among)
-    on_host, evaluation = blocks.place is None, None
+    on_host, evaluation, judges = blocks.place is None, None, blocks
     if on_host and blocks.n_rows > _ROWS_THAT_ALL_JUDGE:
         evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside, seed)
+        judges, inside = evaluation.blocks, None
     single = on_host and n_rows * rows.shape[0] ** 2 >= WORK_FOR_SINGLE
-    given = numbers, inside, evaluation, single, features, sums
-    return NestedFit(blocks, rows, points, bias_penalty == 0, budget, *given)
+    given = numbers, evaluation, judges, inside, single, features, sums
+    return NestedFit(blocks, head, rows, points, bias_penalty == 0, budget, *given)
 
 
 # ---------------------------------------------------------------------------- the search
@@ -384,3 +381,19 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     if lowest[1] < (1.0 - GAIN) * lowest[0]:  # clearly better
         lean = fit.features.size
     return lean, compared, found
+
+
+def note_of_size(fit: NestedFit, size: int, compared: dict[str, Any], n_rows: int) -> str:
+    """Say on which rows the size was chosen, and how sure that is."""
+    sizes, errors = compared["sizes"], compared["errors"]
+    chosen, best = int(np.flatnonzero(sizes == size)[0]), int(errors.argmin())
+    note = f"{size:,} points were chosen on {compared['rows']:,} of {n_rows:,} rows"
+    other = best if best != chosen else chosen - 1
+    if other < 0:
+        return f"{note}."
+    apart = 100 * (errors[other] / errors[chosen] - 1)
+    spread = 100 * fit.standard_error(other, chosen) / errors[chosen]
+    return (
+        f"{note}: the left-out error of {sizes[other]:,} is {abs(apart):.2g} % "
+        f"{'lower' if apart < 0 else 'higher'}, with a standard error of {spread:.2g} %."
+    )

@@ -20,10 +20,12 @@ from leansvm._accelerated import add_to_diagonal, gram
 from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.basis.features import ColumnRows, FeatureMap
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.rows import Block, RowBlocks, check_points, declare
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 FIRST_ROWS = 256  # rows whose means shift the sums
+MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
 _PANEL = 256  # rows of a matrix at a time
 NOT_FINITE = (
     "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
@@ -85,6 +87,11 @@ def add_up(
         total = blocks.sum(function, features, shift)
     outputs = len(shift) - features.width
     return Sums(shift, total, outputs, float(total[-1, -1]) if count is None else count)
+
+
+def check_memory(points: int, budget: int, folds: int) -> None:
+    """Refuse sums of so many points and folds, and the solution from them, beyond the budget."""
+    check_points(points, budget, MATRICES * folds)
 
 
 def first_shift(
@@ -182,6 +189,8 @@ def drop_rows_of_Z(block: Block) -> None:
 class NormalEquations:
     """Centred second moments: M = Phi_c'S Phi_c, c = Phi_c'S Y_c and what the bias needs."""
 
+    features: FeatureMap  # whose columns these are
+    shift: Array  # of the rows of Z
     n: float
     count: float
     gram: Any  # M + a a'/n; on the host or, of a large basis, where the rows are
@@ -190,7 +199,6 @@ class NormalEquations:
     mean_phi: Array
     mean_y: Array
     free_bias: bool
-    constant: float | None  # of the bias's column
     a: Array | None = None  # sums of the columns where the bias is free, or none to subtract
 
     def matrix(self, lam: float = 0.0) -> Any:
@@ -223,23 +231,24 @@ class NormalEquations:
             a=None if self.a is None else self.a[columns],
         )
 
-    def describe(self, theta: Array, C: float) -> dict[str, Any]:
-        """Return what `Solution` wants to know: b, C, objective, relative norm of its gradient.
+    def solution(self, theta: Array, C: float, **others: Any) -> Solution:
+        """Return the model with its objective and the relative norm of its gradient.
 
-        The objective 1/2 |theta|^2 + C/2 RSS is summed over outputs.
+        The objective 1/2 |theta|^2 + C/2 RSS is summed over outputs. ``others`` are further fields.
         """
-        b = np.zeros(theta.shape[1]) if self.constant is None else self.constant * theta[-1]
+        constant = self.features.constant
+        b = np.zeros(theta.shape[1]) if constant is None else constant * theta[-1]
         if self.free_bias:
             b = self.mean_y - self.mean_phi @ theta
         M_theta = np.asarray(to_host(self.gram @ like_rows(theta, self.gram)))
         if self.a is not None:
             M_theta = M_theta - np.outer(self.a, self.a @ theta / self.n)
         rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
-        objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
+        objective = float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
         scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
-        gradient = theta / C + M_theta - self.c
-        residual = float(np.linalg.norm(gradient)) / scale
-        return {"b": b, "C": C, "objective": float(objective), "residual": residual}
+        residual = float(np.linalg.norm(theta / C + M_theta - self.c)) / scale
+        coef = self.features.coefficients(theta)
+        return Solution("primal", coef, b, C, objective, residual, **others)
 
 
 def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
@@ -255,6 +264,8 @@ def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> Norma
         c -= np.outer(a, sy) / n
         yy -= sy**2 / n
     return NormalEquations(
+        features,
+        sums.shift,
         n,
         sums.count,
         G[:r, :r],
@@ -263,6 +274,5 @@ def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> Norma
         sums.shift[:r] + a / n,
         sums.shift[r:] + sy / n,
         free_bias,
-        features.constant,
         a if free_bias else None,
     )
