@@ -19,8 +19,8 @@ from leansvm._array_api import rows_at
 from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases, out_of_time
 from leansvm.basis.choose import Basis
-from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.growing import FIRST_SIZE, NO_FACTOR, doubled, grow, prefixes
+from leansvm.basis.features import NO_FACTOR, KernelFeatures, whiten
+from leansvm.basis.growing import FIRST_SIZE, doubled, grow, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes

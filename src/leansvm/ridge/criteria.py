@@ -167,12 +167,14 @@ class LeftOutResiduals:
 
 
 @declare(keeps=(LeftOutResiduals, MomentRows, ColumnRows))
-def pop_left_out(block: Block, model: int) -> tuple[Array]:
-    """Return the residuals in one of the models; let go of all that leaving out needed."""
+def pop_left_out(block: Block, *models: int) -> tuple[Array, ...]:
+    """Return the residuals in some of the models; let go of all that leaving out needed."""
     for kind in (MomentRows, ColumnRows):
         block.state.pop(kind, None)
-    residuals = block.state.pop(LeftOutResiduals).residuals[:, :, model]
-    return (np.ascontiguousarray(to_host(residuals).T),)
+    residuals, found = block.state.pop(LeftOutResiduals).residuals, []
+    for model in models:
+        found.append(np.ascontiguousarray(to_host(residuals[:, :, model]).T))
+    return tuple(found)
 
 
 def left_out_errors(

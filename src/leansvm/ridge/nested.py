@@ -23,17 +23,24 @@ from numpy.typing import NDArray
 from leansvm._array_api import namespace, rows_at, to_host
 from leansvm._parallel import limited_blas
 from leansvm._phases import out_of_time, step
-from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
-from leansvm.basis.growing import GAIN, NO_FACTOR, extended, first_columns, resize_columns
+from leansvm.basis.features import (
+    NO_FACTOR,
+    ColumnRows,
+    FeatureMap,
+    KernelFeatures,
+    lost_in_single,
+    resize_columns,
+)
+from leansvm.basis.growing import GAIN
 from leansvm.kernels import Kernel
 from leansvm.ridge.bracket import search
 from leansvm.ridge.criteria import (
     ChosenC,
     EvaluationRows,
-    LeftOutResiduals,
     draw_evaluation_rows,
     first_of_the_best,
     left_out_errors,
+    pop_left_out,
     rows_inside,
     standard_error,
 )
@@ -92,7 +99,7 @@ class NestedFit:
     def extend(self, size: int) -> None:
         """Go on to the first ``size`` points; dependent ones are dropped."""
         before, old, n_rows = self.features, self.sums, self.blocks.n_rows
-        wider = extended(before, self.rows, self.points, self.taken, size)
+        wider = before.extended(self.rows, self.points, self.taken, size)
         others = 1 + old.n_outputs + before.width - before.size  # columns [constant, Y, 1]
         first, last, self.taken = len(old.gram) - others, wider.size, size
         width = last + others
@@ -200,12 +207,15 @@ class NestedFit:
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors that `errors_of_sizes` returned."""
-        difference, weight = self.judges.collect(_pop_differences, *models)
+        one, other = self.judges.collect(pop_left_out, *models)
         if self.evaluation is not None:
             weight = self.evaluation.drawn.weight
-        elif self.basis_rows is not None:
+        else:
+            weight = self.judges.concatenate(row_weights)
+        if self.basis_rows is not None:
             weight[self.basis_rows] = 0.0
-        return standard_error(difference, weight)
+        difference = np.square(one).sum(axis=1) - np.square(other).sum(axis=1)
+        return standard_error(np.where(weight > 0, difference, 0.0), weight)
 
     def cut(
         self, size: int, count: float | None = None, keep: bool = True
@@ -219,7 +229,7 @@ class NestedFit:
         if not keep:
             features = replace(features, keep=False)
         if size < self.features.size:
-            features = first_columns(features, size)
+            features = features.first(size)
             order = np.delete(np.arange(len(gram)), np.s_[size : self.features.size])
             gram, shift = gram[np.ix_(order, order)], shift[order[:-1]]
             if self.evaluation is not None:
@@ -277,16 +287,6 @@ def _keep_evaluation_rows(block: Block, Phi: Any, features: FeatureMap, shift: A
 @declare(keeps=MomentRows)
 def _cut_evaluation_rows(block: Block, order: NDArray[np.intp]) -> None:
     block.keep(MomentRows(block.kept(MomentRows).Z[:, order]))
-
-
-@declare("weight", keeps=LeftOutResiduals)
-def _pop_differences(block: Block, a: int, b: int) -> tuple[Array, Array]:
-    """Return the squared left-out errors of one model less those of another, and the weights."""
-    residuals = block.state.pop(LeftOutResiduals).residuals
-    weight = to_host(row_weights(block))
-    one, other = (to_host(residuals[:, :, model]) for model in (a, b))
-    difference = np.square(one).sum(axis=0) - np.square(other).sum(axis=0)
-    return np.where(weight > 0, difference, 0.0), weight
 
 
 def start_nested(

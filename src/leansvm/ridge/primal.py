@@ -24,7 +24,7 @@ from leansvm._phases import Phases
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import FeatureMap, KernelFeatures, lost_in_single, whiten
-from leansvm.basis.growing import FIRST_SIZE, first_columns, grow
+from leansvm.basis.growing import FIRST_SIZE, grow
 from leansvm.kernels import Kernel
 from leansvm.ridge import nested
 from leansvm.ridge.bracket import solve_by_some_rows
@@ -205,7 +205,7 @@ class SparseProblem:
                 compared["rows"] = len(drawn.rows)
                 compared["note"] = note_of_size(fit, size, compared, self.blocks.n_rows)
                 single = fit.in_single and self.blocks.n_rows * size**2 >= nested.WORK_FOR_SINGLE
-                features = first_columns(fit.features, size)
+                features = fit.features.first(size)
                 features = replace(features, keep=False, single=single)
             else:
                 evaluation = fit.evaluation if fit.evaluation and fit.evaluation.outside else None
