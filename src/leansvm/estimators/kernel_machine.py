@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from leansvm._array_api import rows_at
 from leansvm._phases import Phases
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
+from leansvm.basis.choose import LAST_SIZE, Basis, choose, resolve_basis
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, SHARE, Machine
 from leansvm.estimators.run import BasisData, FittedKernel, Run, TrainingData
@@ -213,10 +213,9 @@ class BasisMachine(KernelMachine):
     }
 
     def _arrange_rows(self, data: TrainingData, run: Run) -> BasisData:
-        budget, (n_rows, n_features) = resolve_cache_size(self.cache_size), data.X.shape
-        pairwise = self.kernel == "precomputed"
-        selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
-        size, auto = basis_size(selector, self.n_basis, data.n_positive, self._last_size)
+        budget, pairwise = resolve_cache_size(self.cache_size), self.kernel == "precomputed"
+        terms = self.basis, self.n_basis, data.X.shape, pairwise, data, self._last_size
+        selector, size, auto = resolve_basis(*terms)
         used = data
         if run.criterion.left_out or auto:  # sizes are compared by leave-one-out
             used = data.merge_copies(budget)

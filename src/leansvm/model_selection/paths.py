@@ -246,9 +246,8 @@ def c_path(
 
 
 def _check_nested(model: Any) -> None:
-    selector = resolve_basis(
-        model.basis, model.support_vectors_.shape[1], model.n_rows_seen_, False
-    )
+    shape = model.n_rows_seen_, model.support_vectors_.shape[1]
+    selector, *_ = resolve_basis(model.basis, "auto", shape, False)
     if isinstance(selector, BasisSelector):
         if not selector.nested:
             raise ValueError(
