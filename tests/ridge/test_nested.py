@@ -14,9 +14,9 @@ from leansvm.kernels import Kernel
 from leansvm.ridge import criteria, nested
 from leansvm.ridge.bracket import ChosenC
 from leansvm.ridge.criteria import left_out_errors
-from leansvm.ridge.factor import model_at
+from leansvm.ridge.equations import model_at, normal_equations
 from leansvm.ridge.nested import choose_size, start_nested
-from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import MemoryBlocks
 
 rng = np.random.default_rng(0)

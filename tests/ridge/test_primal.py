@@ -16,9 +16,15 @@ from leansvm.basis.growing import rotation_in_order
 from leansvm.kernels import Kernel
 from leansvm.ridge import criteria
 from leansvm.ridge.criteria import Criterion
-from leansvm.ridge.factor import models_of_C, models_of_sizes, theta_at
+from leansvm.ridge.equations import (
+    NormalEquations,
+    models_of_C,
+    models_of_sizes,
+    normal_equations,
+    theta_at,
+)
 from leansvm.ridge.primal import SparseProblem
-from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
+from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import MemoryBlocks
 
 rng = np.random.default_rng(8)

@@ -24,9 +24,9 @@ from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.linalg import dense64
 from leansvm.low_rank.functions import BasisFunction, LearnedFeatures, LearnedValues
 from leansvm.ridge.criteria import Criterion, left_out_errors
-from leansvm.ridge.factor import RidgeModels, models_of_C
+from leansvm.ridge.equations import NormalEquations, RidgeModels, models_of_C, normal_equations
 from leansvm.ridge.primal import solve_sums
-from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
+from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import Block, RowBlocks, declare
 from leansvm.solution import Solution
 

@@ -20,8 +20,8 @@ from leansvm.estimators.run import TrainingData
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.inspection._view import split_pipeline
 from leansvm.ridge.criteria import left_out_errors
-from leansvm.ridge.factor import RidgeModels, models_of_sizes
-from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
+from leansvm.ridge.equations import NormalEquations, RidgeModels, models_of_sizes, normal_equations
+from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import RowSource, resolve_cache_size, tiles_within
 
 __all__ = [

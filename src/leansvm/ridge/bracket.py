@@ -26,8 +26,13 @@ from leansvm.ridge.criteria import (
     pop_left_out,
     standard_error,
 )
-from leansvm.ridge.factor import RidgeModels, model_at, models_of_C
-from leansvm.ridge.sums import NormalEquations, keep_rows_of_Z
+from leansvm.ridge.equations import (
+    NormalEquations,
+    RidgeModels,
+    keep_rows_of_Z,
+    model_at,
+    models_of_C,
+)
 from leansvm.rows import RowBlocks
 from leansvm.solution import Solution
 

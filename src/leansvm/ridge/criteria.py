@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import as_float64, like_rows, namespace, to_host
 from leansvm.basis.features import ColumnRows, FeatureMap
-from leansvm.ridge.factor import RidgeModels
-from leansvm.ridge.sums import MomentRows, NormalEquations, rows_of_Z
+from leansvm.ridge.equations import MomentRows, NormalEquations, RidgeModels, rows_of_Z
 from leansvm.rows import (
     Block,
     DrawnRows,

@@ -19,8 +19,7 @@ from leansvm._array_api import as_float64, foreign_namespace, like_rows, namespa
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures
 from leansvm.ridge._lapack import eigh_in_place
 from leansvm.ridge.criteria import Criterion, at_best_scale, first_of_the_best, losses_of_classes
-from leansvm.ridge.factor import gcv
-from leansvm.ridge.sums import MomentRows, NormalEquations, drop_rows_of_Z
+from leansvm.ridge.equations import MomentRows, NormalEquations, drop_rows_of_Z, gcv
 from leansvm.rows import Block, RowBlocks, declare
 from leansvm.solution import Solution
 

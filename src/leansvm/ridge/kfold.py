@@ -20,8 +20,8 @@ from leansvm._array_api import foreign_namespace, rows_at, zeros
 from leansvm._sklearn import Documented
 from leansvm.basis.features import FeatureMap
 from leansvm.ridge.criteria import Criterion
-from leansvm.ridge.factor import models_of_C
-from leansvm.ridge.sums import Sums, add_up, check_memory, normal_equations, rows_of_Z, shifted
+from leansvm.ridge.equations import models_of_C, normal_equations, rows_of_Z
+from leansvm.ridge.sums import Sums, add_up, check_memory, shifted
 from leansvm.rows import Block, RowBlocks, declare, row_hashes
 
 Array = NDArray[np.float64]

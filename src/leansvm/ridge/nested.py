@@ -2,10 +2,10 @@
 
 In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
 of the first k points: a larger size only adds columns, and to the sums only new products with them.
-One factor gives the left-out errors of all sizes at one C (`factor`), another one those of all C at
-one size; larger sizes look for C near that of half their points. The basis doubles while that pays;
-then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen for it.
-Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
+One factor gives the left-out errors of all sizes at one C (`equations`), another one those of all C
+at one size; larger sizes look for C near that of half their points. The basis doubles while that
+pays; then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen for
+it. Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
 
 Large sizes are added up in single precision where the model of the size before loses nothing to it,
 as its values at some rows tell.
@@ -44,18 +44,17 @@ from leansvm.ridge.criteria import (
     rows_inside,
     standard_error,
 )
-from leansvm.ridge.factor import models_of_C, models_of_sizes
-from leansvm.ridge.sums import (
-    FIRST_ROWS,
+from leansvm.ridge.equations import (
     MomentRows,
     NormalEquations,
-    Sums,
     drop_rows_of_Z,
     keep_rows_of_Z,
-    moments_of_targets,
+    models_of_C,
+    models_of_sizes,
     normal_equations,
     rows_of_Z,
 )
+from leansvm.ridge.sums import FIRST_ROWS, Sums, moments_of_targets
 from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
 
 Array = NDArray[np.float64]
@@ -114,7 +113,8 @@ class NestedFit:
             shift[last:] = self.head.y.mean(axis=0)
             shift[first:last] = Phi[:, first:].mean(axis=0)
             shift[:first] = old.shift[:first]
-        parts = self.blocks.fold(_added, _new_moments, before, self.features, shift, first)
+        self.blocks.map(resize_columns, before, self.features)
+        parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
         del before, wider  # as large as the sums that follow
         if self.evaluation is not None:
             Phi = self.blocks.concatenate(_columns_at, self.features, self.evaluation.drawn.rows)
@@ -240,16 +240,15 @@ class NestedFit:
         return features, Sums(shift, gram, self.sums.n_outputs, total)
 
 
-@declare("X", "y", "weight", keeps=ColumnRows)
+@declare("X", "y", "weight")
 def _new_moments(
-    block: Block, before: KernelFeatures, features: KernelFeatures, shift: Array, first: int
+    block: Block, features: FeatureMap, shift: Array, first: int
 ) -> tuple[Any, Any, Any]:
-    """Widen the columns that a block keeps; return products of those from ``first`` on.
+    """Return products of the columns from ``first`` on, and the moments of [constant, Y, 1].
 
     The first result is products of older functions with new ones, the second of new ones with
-    themselves and [constant, Y, 1], the third the moments of [constant, Y, 1].
+    themselves and [constant, Y, 1].
     """
-    resize_columns(block, before, features)
     Z, size = rows_of_Z(block, features, shift), features.size
     old, new, rest = Z[:, :first], Z[:, first:size], Z[:, size:]
     own = namespace(Z).concat([new.T @ new, new.T @ rest], axis=1)

@@ -2,7 +2,7 @@
 
 minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i (y_i - f(x_i))^2  over w in the span of k(x_j, .),
 j in B (P-LSSVM; zhou2016, eqs. (9), (11)), in the whitened basis, of given size or as large as it
-pays (`nested`). One factor of M = Phi_c' S Phi_c (`factor`) gives the solution, generalised
+pays (`nested`). One factor of M = Phi_c' S Phi_c (`equations`) gives the solution, generalised
 cross-validation and, in a second pass over the rows, the exact leave-one-out residuals (`criteria`)
 of many models, for every output. Folds (`kfold`) and the search for C in large fits (`bracket`)
 need no second pass over all rows.
@@ -38,19 +38,16 @@ from leansvm.ridge.criteria import (
     rows_inside,
 )
 from leansvm.ridge.eigen import solve_in_dual
-from leansvm.ridge.factor import model_at, models_of_C, theta_at
+from leansvm.ridge.equations import (
+    drop_rows_of_Z,
+    model_at,
+    models_of_C,
+    normal_equations,
+    theta_at,
+)
 from leansvm.ridge.kfold import FoldSums, add_up_folds, fold_errors
 from leansvm.ridge.nested import MOST_LOST, choose_size, note_of_size, start_nested
-from leansvm.ridge.sums import (
-    FIRST_ROWS,
-    MATRICES,
-    Sums,
-    add_up,
-    check_memory,
-    drop_rows_of_Z,
-    first_shift,
-    normal_equations,
-)
+from leansvm.ridge.sums import FIRST_ROWS, MATRICES, Sums, add_up, check_memory, first_shift
 from leansvm.rows import RowBlocks, draw_for_all, points_within, total_weight
 from leansvm.solution import Solution
 
