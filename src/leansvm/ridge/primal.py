@@ -216,7 +216,7 @@ class SparseProblem:
         else:
             del fit, blocks  # the columns that they keep
             found = self._add_up(basis, features)
-            if drawn is None:
+            if drawn is None and not self.criterion.left_out:  # nothing else reads the columns
                 self.blocks.map(drop_rows_of_Z)
         return replace(found, dropped=dropped, sizes=compared)
 
