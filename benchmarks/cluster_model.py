@@ -92,8 +92,8 @@ def _fit(blocks: Any, basis: str, points: int, losses: tuple[int, ...] = ()) -> 
     """Fit as SparseLSSVC does, with C by generalised cross-validation."""
     from leansvm.basis.choose import choose, resolve_basis
     from leansvm.kernels import Kernel
-    from leansvm.ridge.primal import Criterion
-    from leansvm.ridge.sparse import SparseProblem
+    from leansvm.ridge.criteria import Criterion
+    from leansvm.ridge.primal import SparseProblem
 
     left = list(losses)
 

@@ -183,7 +183,7 @@ def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``n_basis="auto"`` end at 300 points: for tests of all but what is found."""
-    monkeypatch.setattr("leansvm.ridge.sparse._MOST_POINTS", 300)
+    monkeypatch.setattr("leansvm.ridge.primal._MOST_POINTS", 300)
 
 
 @pytest.fixture

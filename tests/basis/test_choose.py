@@ -7,7 +7,7 @@ from scipy import sparse
 
 from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis, SparseGreedy
 from leansvm.basis.cholesky import FactorRows
-from leansvm.basis.choose import LAST_SIZE, SELECTORS, Basis, basis_size, choose, resolve_basis
+from leansvm.basis.choose import LAST_SIZE, SELECTORS, Basis, choose, resolve_basis
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
 
@@ -104,16 +104,19 @@ def test_selectors_of_numpy_get_rows_on_the_host():
 
 
 def test_names_and_sizes():
+    def resolved(basis, n_basis, n_rows=200):
+        return resolve_basis(basis, n_basis, (n_rows, 3), False)
+
     for name, kind in SELECTORS.items():
-        assert type(resolve_basis(name, 3, 200, False)) is kind
-    everything = resolve_basis("all", 3, 200, False)
-    assert_array_equal(everything, np.arange(200))
-    assert basis_size(everything, 10, 200) == (200, False)
-    assert basis_size(RandomBasis(), 0.1, 200) == (20, False)
-    assert basis_size(RandomBasis(), "auto", 200) == (200, True)
-    assert basis_size(RandomBasis(), "auto", 10**6) == (LAST_SIZE, True)
-    assert basis_size(everything, "auto", 200) == (200, False)
+        assert type(resolved(name, 10)[0]) is kind
+    for n_basis in (10, "auto"):
+        everything, *size = resolved("all", n_basis)
+        assert_array_equal(everything, np.arange(200))
+        assert size == [200, False]
+    assert resolved(RandomBasis(), 0.1)[1:] == (20, False)
+    assert resolved(RandomBasis(), "auto")[1:] == (200, True)
+    assert resolved(RandomBasis(), "auto", 10**6)[1:] == (LAST_SIZE, True)
     with pytest.warns(UserWarning, match="all rows are used"):
-        assert basis_size(RandomBasis(), 300, 200) == (200, False)
+        assert resolved(RandomBasis(), 300)[1:] == (200, False)
     with pytest.raises(ValueError, match="basis must be one of random"):
-        resolve_basis("best", 3, 200, False)
+        resolved("best", 10)

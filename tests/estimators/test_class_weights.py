@@ -154,6 +154,9 @@ def test_basis_rows_of_a_class_with_few_others_count():
         assert_array_equal(rows_inside(MemoryBlocks(X, Y, same), basis), basis)
     numbers = MemoryBlocks(X, X[:, :1], compute_sample_weight("balanced", y))
     assert_array_equal(rows_inside(numbers, basis), basis)
+    most = np.arange(501)  # less than half is outside: all count
+    for blocks in (MemoryBlocks(X, Y), MemoryBlocks(X, Y, np.full(1000, 2.0)), numbers):
+        assert len(rows_inside(blocks, most)) == 0 and len(rows_inside(blocks, most[:500])) == 500
 
 
 def test_draws_by_weight_in_blocks_of_any_size():

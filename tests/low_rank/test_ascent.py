@@ -19,7 +19,7 @@ from leansvm.low_rank.ascent import (
 from leansvm.low_rank.functions import LearnedFeatures, LearnedValues
 from leansvm.low_rank.start import feature_units
 from leansvm.low_rank.variable_projection import Ascent, LowRankProblem, Start
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.criteria import Criterion
 from leansvm.rows import MemoryBlocks
 
 NAMES = ["robust-rbf", "simplex", "rbf"]

@@ -11,7 +11,7 @@ from leansvm.low_rank import start as low_rank_start
 from leansvm.low_rank.learn import choose_size, sizes_to_try
 from leansvm.low_rank.start import draw_start_rows
 from leansvm.low_rank.variable_projection import LowRankProblem
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.criteria import Criterion
 from leansvm.rows import MemoryBlocks
 
 

@@ -15,7 +15,7 @@ from leansvm.low_rank.variable_projection import (
     VariableProjection,
     objective_and_gradient,
 )
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.criteria import Criterion
 from leansvm.rows import MemoryBlocks
 
 

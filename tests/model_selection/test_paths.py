@@ -8,8 +8,7 @@ from sklearn import get_config
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm.model_selection import basis_path
-from leansvm.ridge.factor import models_of_C
-from leansvm.ridge.sums import normal_equations
+from leansvm.ridge.equations import models_of_C, normal_equations
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(6)

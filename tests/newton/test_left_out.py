@@ -190,17 +190,15 @@ def test_mistakes_near_the_boundary_count_in_part(one_step_alone, classes):
     assert 0.0 < share < 1.0
 
 
-def test_basis_rows_do_not_count_in_the_loss_of_enough_others(one_step_alone):
+def test_basis_rows_do_not_count_in_the_loss(one_step_alone):
     X, Y, s = problem(m=100)
     solver, _ = solver_of(X, Y, s, 20, 0.0)
     solver.solve(SquaredHinge(), 10.0)
     every, others = leave_out(solver), leave_out(solver, np.arange(20))
-    few = leave_out(solver, np.arange(60))  # less than half are left
     values = Y - left_out_residuals_of(solver)
     losses = SquaredHinge().value(1 - Y * values)[:, 0]
     assert every == pytest.approx(s @ losses / s.sum(), rel=1e-9)
     assert others == pytest.approx(s[20:] @ losses[20:] / s[20:].sum(), rel=1e-9)
-    assert few == every
 
 
 def test_left_out_residuals_are_published():

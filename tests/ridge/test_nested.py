@@ -14,9 +14,9 @@ from leansvm.kernels import Kernel
 from leansvm.ridge import criteria, nested
 from leansvm.ridge.bracket import ChosenC
 from leansvm.ridge.criteria import left_out_errors
-from leansvm.ridge.factor import model_at
+from leansvm.ridge.equations import model_at, normal_equations
 from leansvm.ridge.nested import choose_size, start_nested
-from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import MemoryBlocks
 
 rng = np.random.default_rng(0)
@@ -166,13 +166,13 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     assert_allclose(found.error, expected[-1], rtol=1e-8)
     again = fit.errors_of_sizes(np.array([6, 16]), 3.0, found)  # by the factor that is known
     assert_allclose(again, expected, rtol=1e-8)
-    assert np.isfinite(fit.standard_error(0, 1))
     features, sums = fit.cut(6, keep=False)
     equations = normal_equations(sums, features, penalty == 0)
-    cut = left_out_errors(
-        fit.evaluation.blocks, features, sums.shift, equations, model_at(equations, 3.0)
-    )
+    cut = left_out_errors(fit.evaluation.blocks, equations, model_at(equations, 3.0))
     assert_allclose(cut, expected[:1], rtol=1e-8)
+    fit = fit_of(penalty, weight, indices=ROWS)
+    fit.errors_of_sizes(np.array([6, 16]), 3.0)
+    assert np.isfinite(fit.standard_error(0, 1))
 
 
 def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is():

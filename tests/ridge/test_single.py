@@ -5,7 +5,7 @@ import pytest
 
 from leansvm import SparseLSSVR
 from leansvm.kernels import Kernel
-from leansvm.ridge import nested, sparse
+from leansvm.ridge import nested, primal
 
 N = 1500
 
@@ -71,8 +71,8 @@ def test_a_model_that_would_lose_returns_to_double_precision(in_single, monkeypa
 
 
 def test_many_rows_are_added_up_in_single_precision(in_single, monkeypatch):
-    monkeypatch.setattr(sparse, "_ROWS_COMPARED_WHOLE", 500)
-    monkeypatch.setattr(sparse, "_ROWS_COMPARED", 600)
+    monkeypatch.setattr(primal, "_ROWS_COMPARED_WHOLE", 500)
+    monkeypatch.setattr(primal, "_ROWS_COMPARED", 600)
     X, y = table(0.3)
     options = {"kernel": "matern32", "gamma": 0.2, "random_state": 0}
     fast = SparseLSSVR(**options).fit(X, y)

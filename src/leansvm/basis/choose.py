@@ -1,6 +1,6 @@
 """From the parameters ``basis``, ``n_basis`` and ``select_on`` to basis points.
 
-`resolve_basis` and `basis_size` say what the user's parameters mean, `choose` runs a selector on
+`resolve_basis` says what the user's parameters mean, `choose` runs a selector on
 all rows, or on a stratified sample where its state would take more than half of the budget.
 """
 
@@ -230,25 +230,42 @@ def _stratum(block: Block) -> NDArray[np.intp]:
 
 
 def resolve_basis(
-    basis: Any, n_features: int, n_rows: int, precomputed: bool, data: Any = None
-) -> Any:
-    """Return a selector, a 1-D array of row numbers or a 2-D array of points.
+    basis: Any,
+    n_basis: Any,
+    shape: tuple[int, int],
+    precomputed: bool,
+    data: Any = None,
+    last_size: int = LAST_SIZE,
+) -> tuple[Any, int, bool]:
+    """Return the basis, its number of points, and whether that number is to be found.
 
-    "all" becomes the numbers of all rows; where ``data`` has weights, of those that have any.
+    The basis is a selector, a 1-D array of row numbers or a 2-D array of points. "all" becomes the
+    numbers of all rows; where ``data`` has weights, of those that have any. With ``n_basis="auto"``
+    and a selector the number is the largest to try.
     """
+    n_rows = shape[0] if data is None else data.n_positive
     if isinstance(basis, BasisSelector):
-        return clone(basis)
+        selector = clone(basis)
+    elif isinstance(basis, str) and basis in SELECTORS:
+        selector = SELECTORS[basis]()
+    elif isinstance(basis, str) and basis == "all":
+        rows = np.arange(shape[0])
+        weight = None if data is None else data.blocks().targets_of(rows)[1]
+        rows = rows if weight is None else np.flatnonzero(weight > 0)
+        return rows, len(rows), False
+    else:
+        given = _checked(basis, shape, precomputed)
+        return given, len(given), False
+    if isinstance(n_basis, str):
+        return selector, min(last_size, n_rows), True
+    return selector, resolve_n_basis(n_basis, n_rows), False
+
+
+def _checked(basis: Any, shape: tuple[int, int], precomputed: bool) -> NDArray[Any]:
+    """Return given row numbers, each once, or given points."""
     if isinstance(basis, str):
-        if basis == "all":
-            rows = np.arange(n_rows)
-            weight = None if data is None else data.blocks().targets_of(rows)[1]
-            return rows if weight is None else np.flatnonzero(weight > 0)
-        if basis not in SELECTORS:
-            names = ", ".join([*SELECTORS, "all"])
-            raise ValueError(
-                f"basis must be one of {names}, a selector or an array, got {basis!r}."
-            )
-        return SELECTORS[basis]()
+        names = ", ".join([*SELECTORS, "all"])
+        raise ValueError(f"basis must be one of {names}, a selector or an array, got {basis!r}.")
     if isinstance(basis, type):
         raise ValueError(
             f"basis must be a selector instance, got the class {basis.__name__}: add ()."
@@ -257,8 +274,8 @@ def resolve_basis(
     if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
         if array.size == 0:
             raise ValueError("basis: the array of row numbers is empty.")
-        if array.min() < 0 or array.max() >= n_rows:
-            raise ValueError(f"basis: row numbers must be between 0 and {n_rows - 1}.")
+        if array.min() < 0 or array.max() >= shape[0]:
+            raise ValueError(f"basis: row numbers must be between 0 and {shape[0] - 1}.")
         _, first = np.unique(array, return_index=True)
         return array[np.sort(first)].astype(np.intp)
     if array.ndim != 2 or not np.issubdtype(array.dtype, np.number):
@@ -270,8 +287,8 @@ def resolve_basis(
         raise ValueError(
             "basis: points do not work with kernel='precomputed'; pass row numbers instead."
         )
-    if array.shape[1] != n_features:
-        raise ValueError(f"basis: points have {array.shape[1]} features, X has {n_features}.")
+    if array.shape[1] != shape[1]:
+        raise ValueError(f"basis: points have {array.shape[1]} features, X has {shape[1]}.")
     if array.shape[0] == 0 or not np.isfinite(array).all():
         raise ValueError("basis: points must be a non-empty array of finite numbers.")
     return array
@@ -291,17 +308,3 @@ def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
         )
         count = n_rows
     return count
-
-
-def basis_size(
-    basis: Any, n_basis: Any, n_rows: int, last_size: int = LAST_SIZE
-) -> tuple[int, bool]:
-    """Return the number of points of a resolved basis, and whether it is to be found.
-
-    With ``n_basis="auto"`` and a selector that number is the largest to try.
-    """
-    if not isinstance(basis, BasisSelector):
-        return len(basis), False
-    if isinstance(n_basis, str):
-        return min(last_size, n_rows), True
-    return resolve_n_basis(n_basis, n_rows), False

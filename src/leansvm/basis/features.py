@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from leansvm._accelerated import solve_lower
@@ -38,6 +38,8 @@ from leansvm.rows import Block, MemoryBlocks, RowSource, Targets, declare
 
 Array = NDArray[np.float64]
 _FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
+NO_FACTOR = np.zeros((0, 0), order="F")  # L of no points
+_PANEL = 512  # columns at a time
 _SAFE_IN_FLOAT32 = 1e15  # numbers up to which float32 has decades to spare for their squares
 
 
@@ -187,6 +189,50 @@ class KernelFeatures(FeatureMap):
         points = in_float64(self.points) if foreign else self.points.astype(np.float64)
         return float(np.abs(to_host(self.kernel.diag(points))).max(initial=0.0))
 
+    def first(self, size: int) -> KernelFeatures:
+        """Return the map to the first ``size`` columns."""
+        L = None if self.L is None else self.L[:size, :size]
+        L = np.asfortranarray(L) if isinstance(L, np.ndarray) else L
+        kept = None if self.kept is None else self.kept[:size]
+        return replace(self, points=rows_at(self.points, np.arange(size)), L=L, kept=kept)
+
+    def extended(self, rows: Any, points: Any, first: int, size: int) -> KernelFeatures:
+        """Return the map that also has points ``first`` to ``size``, unless they depend on others.
+
+        K_BB = L L' is extended by the factor of the new points' Schur complement, so the columns of
+        the first points stay what they are. ``rows`` are all points there may be, in the order of
+        choice, and ``points`` the same as `Kernel.block` takes them. The first map has none of
+        them, and L is `NO_FACTOR` or None.
+        """
+        new, kernel = np.arange(first, size), self.kernel
+        if self.L is None:
+            kept = np.arange(size)
+            return replace(self, points=rows_at(points, kept), kept=kept)
+        own, values = in_float64(rows_at(rows, new)), []
+        for others in (in_float64(rows_at(points, new)), in_float64(self.points)):
+            K = to_host(kernel.block(own, others, dtype=np.float64))
+            values.append(np.array(K, np.float64))
+        K, below = values
+        if kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
+            np.fill_diagonal(K, 1.0)
+        # well above rounding, which must not decide how many points there are
+        floor = 1e3 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+        if self.size:
+            below = solve_triangular(self.L, below.T, lower=True).T
+            K -= below @ below.T
+        try:  # in the given order, unless a pivot is not clear of the floor
+            corner, chosen = cholesky(K, lower=True, check_finite=False), np.arange(len(K))
+            clear = corner.diagonal().min(initial=np.inf) ** 2 > on_device.CLEAR * floor
+        except np.linalg.LinAlgError:
+            clear = False
+        if not clear:
+            corner, chosen = on_device.factor_by_pivots(K, floor)
+        k, rank = self.size, len(chosen)
+        L = np.zeros((k + rank, k + rank), order="F")
+        L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
+        kept = np.append(self.kept, new[chosen])
+        return replace(self, points=rows_at(points, kept), L=L, kept=kept)
+
     def on_host(self) -> KernelFeatures:
         """Return the same map with its points and its factor on the host."""
         return replace(self, points=to_host(self.points), L=to_host(self.L))
@@ -224,28 +270,36 @@ def inverse_transpose(L: Array) -> Array:
     return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
 
 
-@dataclass(frozen=True, eq=False)
-class StateFeatures(FeatureMap):
-    """The first columns of P, which a selector keeps in the blocks while it goes on choosing."""
+@declare("X", keeps=ColumnRows)
+def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
+    """Turn the columns that a block keeps, if any, into those of another size of the same basis.
 
-    n_columns: int
-    constant: float | None = None
-    in_state: bool = True
-    keep: bool = True
-    frees: ClassVar[bool] = False
-
-    @property
-    def size(self) -> int:
-        """Number of columns of P."""
-        return self.n_columns
-
-    def phi(self, X: Any, out: Any = None) -> Any:
-        """Refuse: there are values of the blocks' own rows alone."""
-        raise ValueError("StateFeatures knows only the rows of its blocks.")
-
-    def coefficients(self, theta: Array) -> Array:
-        """Return the coefficients of the columns of P."""
-        return theta[: self.size]
+    The new ones are (K_new - Phi L_21') L_22^-T.
+    """
+    kept = block.state.pop(ColumnRows, None)
+    if not after.keep:
+        return
+    if foreign_namespace(block.X) is not None:
+        block.keep(ColumnRows(after.transform(block.X)))
+        return
+    same = 0 if kept is None else min(before.size, after.size)
+    n_rows = block.stop - block.start
+    Phi = np.empty((n_rows, after.width), np.float32 if after.single else np.float64)
+    if kept is not None:
+        Phi[:, :same] = kept.Phi[:, :same]
+    if after.constant is not None:
+        Phi[:, -1] = after.constant
+    if after.size > same:
+        new = Phi[:, same : after.size]
+        after.kernel.block(
+            block.X, rows_at(after.points, np.arange(same, after.size)), out=new, dtype=Phi.dtype
+        )
+        if after.L is not None:
+            for start in range(0, new.shape[1], _PANEL):
+                L = np.asarray(after.L[same + start : same + start + _PANEL, :same], Phi.dtype)
+                new[:, start : start + _PANEL] -= Phi[:, :same] @ L.T
+            right_solve_in_place(new, after.L[same:, same:])
+    block.keep(ColumnRows(Phi))
 
 
 # ---------------------------------------------------------------------------- decision values

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import namespace, to_host
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis.choose import basis_size, resolve_basis
+from leansvm.basis.choose import resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BasisData, BasisMachine
@@ -123,9 +123,9 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
                 X = encoded(self, X, Y, None)
             if self.kernel == "precomputed":
                 check_kernel_matrix(X)
-            n_rows, n_features = X.shape
-            selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
-            size, _ = basis_size(selector, self.n_basis, n_rows)
+            n_rows = X.shape[0]
+            pairwise = self.kernel == "precomputed"
+            selector, size, _ = resolve_basis(self.basis, self.n_basis, X.shape, pairwise)
             looks = isinstance(selector, BasisSelector) and selector.uses_targets
             if y is None and (looks or self._learns_scales):
                 what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"

@@ -18,7 +18,6 @@ from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis.choose import (
     LAST_SIZE,
     Basis,
-    basis_size,
     choose,
     points_of_before,
     resolve_basis,
@@ -32,7 +31,7 @@ from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
 from leansvm.learning.learn import LEARNABLE, MIXTURE, learn_kernel
 from leansvm.newton.refit import refit
 from leansvm.ridge.kfold import KFoldSums
-from leansvm.ridge.sparse import SparseProblem, SummedBasis
+from leansvm.ridge.primal import SparseProblem, SummedBasis
 from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution
 
@@ -237,10 +236,9 @@ class BasisMachine(KernelMachine):
     }
 
     def _arrange_rows(self, data: TrainingData, run: Run) -> BasisData:
-        budget, (n_rows, n_features) = resolve_cache_size(self.cache_size), data.X.shape
-        pairwise = self.kernel == "precomputed"
-        selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
-        size, auto = basis_size(selector, self.n_basis, data.n_positive, self._last_size)
+        budget, pairwise = resolve_cache_size(self.cache_size), self.kernel == "precomputed"
+        terms = self.basis, self.n_basis, data.X.shape, pairwise, data, self._last_size
+        selector, size, auto = resolve_basis(*terms)
         used = data
         if run.criterion.left_out or auto:  # sizes are compared by leave-one-out
             used = data.merge_copies(budget)

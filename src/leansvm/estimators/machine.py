@@ -38,8 +38,8 @@ from leansvm.estimators.described import complete
 from leansvm.estimators.publish import publish, warn
 from leansvm.estimators.read import TrainingData, read
 from leansvm.estimators.saved import Saved
+from leansvm.ridge.criteria import Criterion
 from leansvm.ridge.kfold import KFoldSums
-from leansvm.ridge.primal import Criterion
 from leansvm.rows import tiles_within
 
 Array = NDArray[np.float64]

@@ -15,9 +15,9 @@ from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.machine import Machine, running
 from leansvm.estimators.publish import FittedKernel, publish
 from leansvm.estimators.read import TrainingData, read
-from leansvm.ridge.kfold import FoldSums, KFoldSums
-from leansvm.ridge.primal import Criterion, solve_sums
-from leansvm.ridge.sparse import SparseProblem, add_batch
+from leansvm.ridge.criteria import Criterion
+from leansvm.ridge.kfold import FoldSums, KFoldSums, add_batch
+from leansvm.ridge.primal import SparseProblem, solve_sums
 from leansvm.ridge.state import FitState
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within

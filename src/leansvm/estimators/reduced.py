@@ -20,7 +20,7 @@ from leansvm.estimators.read import read
 from leansvm.losses import Logistic, smooth_loss
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.criteria import Criterion
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]

@@ -255,11 +255,6 @@ class LearnedFeatures(FeatureMap):
         """Number of functions."""
         return len(self.centers)
 
-    @cached_property
-    def width(self) -> int:
-        """Number of columns: the functions and, if there is one, that of the bias."""
-        return len(self.centers) + (self.constant is not None)
-
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return phi_j(x_n); functions of a user's own know NumPy alone."""
         X = dense64(X)

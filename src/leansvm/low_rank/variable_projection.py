@@ -23,10 +23,10 @@ from scipy.optimize import OptimizeResult, minimize
 from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.linalg import dense64
 from leansvm.low_rank.functions import BasisFunction, LearnedFeatures, LearnedValues
-from leansvm.ridge.criteria import left_out_errors
-from leansvm.ridge.factor import RidgeModels, models_of_C
-from leansvm.ridge.primal import Criterion, solve_sums
-from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
+from leansvm.ridge.criteria import Criterion, left_out_errors
+from leansvm.ridge.equations import NormalEquations, RidgeModels, models_of_C, normal_equations
+from leansvm.ridge.primal import solve_sums
+from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import Block, RowBlocks, declare
 from leansvm.solution import Solution
 
@@ -108,15 +108,13 @@ class LowRankProblem:
         equations = normal_equations(sums, basis, free_bias)
         models = models_of_C(equations, np.array([C]))
         theta = models.theta()
-        found = equations.describe(theta, C)
+        found = equations.solution(theta, C)
         means = np.concatenate([equations.mean_phi, equations.mean_y])
-        b, objective = found["b"], found["objective"]
-        return ClosedForm(basis, equations, models, theta, b, C, objective, means)
+        return ClosedForm(basis, equations, models, theta, found.b, C, found.objective, means)
 
     def left_out_error(self, found: ClosedForm) -> float:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""
-        shift = found.shift if self.bias_penalty == 0 else np.zeros_like(found.shift)
-        given = self.blocks, found.basis, shift, found.equations, found.models
+        given = self.blocks, found.equations, found.models
         return float(left_out_errors(*given, one_copy=True)[0])
 
     def weights(self, basis: LearnedFeatures, *, final: bool = False) -> Solution:

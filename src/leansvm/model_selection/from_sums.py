@@ -24,8 +24,8 @@ from leansvm.ridge.kfold import (
     errors_of_folds,
     learning_errors,
 )
-from leansvm.ridge.sparse import check_memory
 from leansvm.ridge.state import FitState
+from leansvm.ridge.sums import check_memory
 from leansvm.rows import check_budget, resolve_cache_size, tiles_within
 
 Array = NDArray[np.float64]

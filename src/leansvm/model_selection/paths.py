@@ -19,8 +19,8 @@ from leansvm.estimators.kernel_machine import SparseMachine
 from leansvm.estimators.read import TrainingData, read, validate
 from leansvm.inspection._view import split_pipeline
 from leansvm.ridge.criteria import left_out_errors
-from leansvm.ridge.factor import RidgeModels, models_of_sizes
-from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
+from leansvm.ridge.equations import NormalEquations, RidgeModels, models_of_sizes, normal_equations
+from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import RowSource, resolve_cache_size, tiles_within
 
 __all__ = [
@@ -131,7 +131,7 @@ def basis_path(
             model.C_,
             0.5 * model.C_ * (equations.yy.sum() - fitted),
             models.gcv(equations),
-            left_out_errors(blocks, features, sums.shift, equations, models),
+            left_out_errors(blocks, equations, models),
             scores,
             order[kept],
             data.X.shape[0],
@@ -245,9 +245,8 @@ def c_path(
 
 
 def _check_nested(model: Any) -> None:
-    selector = resolve_basis(
-        model.basis, model.support_vectors_.shape[1], model.n_rows_seen_, False
-    )
+    shape = model.n_rows_seen_, model.support_vectors_.shape[1]
+    selector, *_ = resolve_basis(model.basis, "auto", shape, False)
     if isinstance(selector, BasisSelector):
         if not selector.nested:
             raise ValueError(

@@ -23,7 +23,7 @@ from leansvm.losses import Loss
 from leansvm.newton.matrix import NewtonFactor, Output, factored
 from leansvm.newton.passes import COLUMNS, NewtonPass, NewtonRows
 from leansvm.newton.solver import NewtonSolver
-from leansvm.ridge.criteria import add_up_squares, losses_of_classes, mean_errors
+from leansvm.ridge.criteria import losses_of_classes
 from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
@@ -44,8 +44,7 @@ def leave_out(solver: NewtonSolver, basis_rows: Rows | None = None) -> float:
     """Compute the decision value of every row without it; return the mean loss at these values.
 
     Blocks keep the values (`NewtonRows.without`). The solver must be at a minimum. The loss is
-    summed over the outputs; if enough rows are outside of the basis, only those count
-    (`leansvm.ridge.criteria`).
+    summed over the outputs; ``basis_rows`` do not count (`leansvm.ridge.criteria.rows_inside`).
     The curvature of a sharp loss says little about a step of finite length, so for such a loss the
     steps are computed a second time, with a loss that is smooth over the mean first step.
     """
@@ -66,15 +65,14 @@ def _leave_out_with(
     solver: NewtonSolver, curved: list[Output], basis_rows: Rows | None
 ) -> tuple[float, float]:
     """Leave rows out with the curvature of some losses; return mean loss and mean step."""
-    total, starts = np.zeros((2, 5)), range(0, len(curved), solver.at_once)
+    total, starts = np.zeros(4), range(0, len(curved), solver.at_once)
     for start in starts:
         some = slice(start, start + solver.at_once)
         factors = solver.for_each(curved[some], solver.factor)
         tasks = solver.task(solver.outputs[some]), solver.task(curved[some])
         total += solver.blocks.sum(_leave_out, *tasks, factors, basis_rows)
-    total[:, 3:] /= len(starts)  # every group counts the same rows
-    (moved, slopes), _ = total[:, :2]
-    return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
+    moved, slopes, losses, weight = total.tolist()
+    return len(starts) * losses / weight, moved / max(slopes, _ROOM)  # every group counts all rows
 
 
 @declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS), changes=("without",))
@@ -85,10 +83,10 @@ def _leave_out(
     factors: Sequence[NewtonFactor],
     basis_rows: Rows | None,
 ) -> Array:
-    """Set the values without the row; return sums over all rows, and over those outside the basis.
+    """Set the values without the row; return sums over the rows.
 
-    Of steps up to 1, of the rows that have a slope (of all rows only), of s L at these values, of
-    rows and of s.
+    Of steps up to 1 and of the rows that have a slope; of the rows that count, of s L at these
+    values and of s.
     """
     Phi, xp, kept = task.features.of(block), namespace(block.X), block.kept(NewtonRows)
     losses, steps, moving = xp.zeros_like(kept.f[0, :]), 0.0, 0.0
@@ -109,8 +107,12 @@ def _leave_out(
         losses = losses + s * loss.value(u + side * move)
         steps += float(xp.sum(xp.clip(abs(move), None, 1.0)))
         moving += float(xp.count_nonzero(g))
-    sums = to_host(add_up_squares(block, losses[:, None], xp.sqrt(s), basis_rows))
-    return np.concatenate([[[steps, moving], [0.0, 0.0]], sums], axis=1)
+    losses, weight = to_host((losses, s))
+    if basis_rows is not None:
+        counts = np.ones(len(weight))
+        counts[block.positions(basis_rows)[1]] = 0.0
+        losses, weight = counts * losses, counts * weight
+    return np.array([steps, moving, losses.sum(), weight.sum()])
 
 
 def left_out_mistakes(solver: NewtonSolver) -> float:

@@ -24,8 +24,7 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.basis.cholesky import FactorRows
-from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures
-from leansvm.basis.growing import resize_columns
+from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, resize_columns
 from leansvm.losses import Loss
 from leansvm.rows import Block, declare
 

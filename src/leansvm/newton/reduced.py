@@ -19,8 +19,8 @@ from leansvm._array_api import rows_at
 from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases, out_of_time
 from leansvm.basis.choose import Basis
-from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.growing import FIRST_SIZE, NO_FACTOR, doubled, grow, prefixes
+from leansvm.basis.features import NO_FACTOR, KernelFeatures, whiten
+from leansvm.basis.growing import FIRST_SIZE, doubled, grow, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
@@ -202,9 +202,6 @@ class SizeSearch:
         self, problem: ReducedProblem, path: Array, last: int | None, chosen: Rows | None
     ) -> None:
         self.problem, self.last, self.chosen = problem, last, chosen
-        if chosen is not None:  # -1: rows that count although they are basis points
-            inside = rows_inside(problem.blocks, chosen[chosen >= 0])
-            self.chosen = np.where(np.isin(chosen, inside), chosen, -1)
         self.order = np.argsort(path, kind="stable")
         self.candidates = path[self.order]
         middle = int(np.argmin(np.abs(np.log(self.candidates))))
@@ -253,10 +250,11 @@ class SizeSearch:
         return solutions
 
     def basis_rows(self, features: KernelFeatures) -> Rows | None:
-        """Return the rows that are basis points at one size; None where points were given."""
+        """Return the basis rows at one size that do not count; None where points were given."""
         if self.chosen is None:
             return None
-        return self.chosen[: features.size] if features.kept is None else self.chosen[features.kept]
+        kept = slice(features.size) if features.kept is None else features.kept
+        return rows_inside(self.problem.blocks, self.chosen[kept][self.chosen[kept] >= 0])
 
     def _pays(self, found: BestC) -> bool:
         """Whether a size is better than the one before, if need be at the next smaller C."""

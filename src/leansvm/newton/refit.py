@@ -5,10 +5,13 @@ For selectors that fit again while they choose (`leansvm.basis.Fit.refit`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.basis.features import StateFeatures
+from leansvm.basis.features import FeatureMap
 from leansvm.losses import Loss
 from leansvm.newton import passes
 from leansvm.newton.solver import NewtonSolver
@@ -16,6 +19,30 @@ from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
 _TOL, _STEPS = 1e-3, 30
+
+
+@dataclass(frozen=True, eq=False)
+class StateFeatures(FeatureMap):
+    """The first columns of P, which a selector keeps in the blocks while it goes on choosing."""
+
+    n_columns: int
+    constant: float | None = None
+    in_state: bool = True
+    keep: bool = True
+    frees: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        """Number of columns of P."""
+        return self.n_columns
+
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Refuse: there are values of the blocks' own rows alone."""
+        raise ValueError("StateFeatures knows only the rows of its blocks.")
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the columns of P."""
+        return theta[: self.size]
 
 
 def refit(

@@ -20,7 +20,7 @@ from leansvm.losses import Loss, Squared
 from leansvm.newton import passes
 from leansvm.newton.matrix import NewtonMatrices, Output, no_steps
 from leansvm.newton.passes import Slopes
-from leansvm.ridge.sums import NOT_FINITE
+from leansvm.ridge.equations import NOT_FINITE
 from leansvm.rows import RowBlocks, total_weight
 from leansvm.solution import Solution
 

@@ -34,9 +34,8 @@ from leansvm.ridge.jackknife import (
     tie_margin,
 )
 from leansvm.ridge.kfold import FoldSums, KFoldSums, folds_by_hash
-from leansvm.ridge.sparse import check_memory
 from leansvm.ridge.spread import LocalSpread, local_spread
-from leansvm.ridge.sums import Sums
+from leansvm.ridge.sums import Sums, check_memory
 from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 from leansvm.rows import class_numbers, column_per_class
 
@@ -205,7 +204,7 @@ class Answers:
         """Return positions of rows whose left-out errors are like those of new rows.
 
         These are the rows outside of a small basis: a basis row keeps its own function even if its
-        target is left out. If few rows are outside, all rows count, as in `mean_errors`.
+        target is left out. If few rows are outside, all rows count, as in `rows_inside`.
         """
         every, basis = np.arange(len(rows)), self.fitted.basis_rows
         if self.fitted.features is None or basis is None:

@@ -11,14 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.ridge.criteria import EvaluationRows, first_of_the_best
-from leansvm.ridge.factor import RidgeModels, model_at, models_of_C
-from leansvm.ridge.sums import NormalEquations
+from leansvm.ridge.criteria import (
+    ChosenC,
+    Criterion,
+    draw_evaluation_rows,
+    first_of_the_best,
+    left_out_errors,
+    pop_left_out,
+    standard_error,
+)
+from leansvm.ridge.equations import (
+    NormalEquations,
+    RidgeModels,
+    keep_rows_of_Z,
+    model_at,
+    models_of_C,
+)
+from leansvm.rows import RowBlocks
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 Errors = Callable[[RidgeModels], Array]  # left-out errors of models, by the rows that judge
@@ -26,15 +42,49 @@ _FIRST, _MIDDLE = 500, 2048  # columns of models on the way to a large one
 _STRIDE = 2  # candidates between the first values that are tried
 
 
-@dataclass(frozen=True)
-class ChosenC:
-    """The best C of one basis and its error; also the model, if a triangular factor gave it."""
+def solve_by_some_rows(
+    blocks: RowBlocks,
+    equations: NormalEquations,
+    criterion: Criterion,
+    model: RidgeModels | None = None,
+) -> Solution:
+    """Choose C by the left-out errors of rows that stand for all; keep those at the C taken.
 
-    error: float
-    C: float
-    curve: Array | None = None  # errors at the candidates, nan where one was not tried
-    model: RidgeModels | None = None
-    evaluation: EvaluationRows | None = None
+    At one C, which may have been chosen already with its ``model``, the rows only calibrate.
+    """
+    known, several, curve = criterion.known, np.ndim(criterion.C) == 1, None
+    evaluation = None if known is None else known.evaluation
+    if evaluation is None:
+        given = len(equations.shift), criterion.basis_rows, criterion.seed, model is not None
+        evaluation = draw_evaluation_rows(blocks, *given)
+        evaluation.blocks.map(keep_rows_of_Z, equations.features, equations.shift)
+    errors = partial(left_out_errors, evaluation.blocks, equations, judge=criterion.judge)
+    if several:
+        if known is not None and criterion.judge != "squared":  # by which sizes were compared
+            known = replace(known, model=None)
+        found = search(equations, np.asarray(criterion.C, dtype=np.float64), errors, known)
+        C, model, curve = found.C, found.model, found.curve
+    else:
+        C = float(np.asarray(criterion.C))
+        model = model_at(equations, C) if model is None else model
+    assert model is not None
+    error = float(errors(model, keep=True)[0])
+    drawn, (left_out,) = evaluation.drawn, evaluation.blocks.collect(pop_left_out, 0)
+    theta, spread = model.theta(), standard_error(np.square(left_out).sum(axis=1), drawn.weight)
+    note = (
+        f"{'C was chosen by' if several else 'Calibrated on'} the left-out errors of "
+        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {error:.4g} "
+        f"with a standard error of {spread:.2g}."
+    )
+    return equations.solution(
+        theta,
+        C,
+        left_out=left_out,
+        drawn=drawn,
+        curve=curve,
+        error=error,
+        details={"left_out_on": len(drawn.rows), "notes": [note]},
+    )
 
 
 def search(
@@ -124,7 +174,7 @@ def _first_columns(
     equations: NormalEquations, size: int
 ) -> tuple[NormalEquations, NDArray[np.intp]]:
     """Return the equations of the first functions and of a penalised bias, and their columns."""
-    bias = int(equations.constant is not None)
+    bias = int(equations.features.constant is not None)
     n_functions = len(equations.c) - bias
     if size >= n_functions:
         return equations, np.arange(len(equations.c))

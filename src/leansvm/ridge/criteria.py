@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import as_float64, like_rows, namespace, to_host
-from leansvm.basis.features import FeatureMap
-from leansvm.ridge.factor import RidgeModels
-from leansvm.ridge.sums import NormalEquations, rows_of_Z
+from leansvm.basis.features import ColumnRows, FeatureMap
+from leansvm.ridge.equations import MomentRows, NormalEquations, RidgeModels, rows_of_Z
 from leansvm.rows import (
     Block,
     DrawnRows,
@@ -50,48 +49,7 @@ _IN_SINGLE = 1e-5  # smallest ridge, over the largest eigenvalue, that allows it
 _RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
 
 
-# ---------------------------------------------------------------------------- which rows count
-
-
-def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the basis rows that do not count: those of classes with enough other rows.
-
-    Where all rows have the same weight, or targets are numbers, these are all basis rows. One pass
-    over targets and weights.
-    """
-    if not (blocks.weighted and len(basis_rows)):
-        return basis_rows
-    sizes, least, most = blocks.fold(_joined_classes, _classes_of_block)
-    if sizes is None or not least < most:
-        return basis_rows
-    Y, weight = blocks.targets_of(basis_rows)
-    classes = class_numbers(np.asarray(Y, dtype=np.float64))
-    inside = np.bincount(classes[weight > 0], minlength=len(sizes))
-    few = sizes - inside < np.minimum(ENOUGH, _FEW_OUTSIDE * sizes)
-    return basis_rows[~few[classes]]
-
-
-@declare("y", "weight")
-def _classes_of_block(block: Block) -> tuple[NDArray[np.intp] | None, float, float]:
-    """Return the rows of every class (None: targets are numbers), least and largest weight."""
-    Y, weight = np.asarray(to_host(block.y)), to_host(row_weights(block))
-    Y, weight = Y[weight > 0], weight[weight > 0]
-    least, most = float(weight.min(initial=np.inf)), float(weight.max(initial=0.0))
-    if not np.all(np.abs(Y) == 1.0):
-        return None, least, most
-    return np.bincount(class_numbers(Y), minlength=max(Y.shape[1], 2)), least, most
-
-
-def _joined_classes(a: Any, b: Any) -> Any:
-    sizes = None if a[0] is None or b[0] is None else a[0] + b[0]
-    return sizes, min(a[1], b[1]), max(a[2], b[2])
-
-
-def draws_rows(blocks: RowBlocks, width: int) -> bool:
-    """Whether left-out errors of all rows take so long that only some rows are used."""
-    if blocks.place is not None or blocks.n_rows <= _EVALUATION_ROWS:
-        return False
-    return width > _MANY_POINTS or blocks.n_rows * width**2 > _WORK_OF_ALL_ROWS
+# ---------------------------------------------------------------------------- how C is found
 
 
 @dataclass(frozen=True)
@@ -103,6 +61,80 @@ class EvaluationRows:
     outside: bool  # no basis row is among them
 
 
+@dataclass(frozen=True)
+class ChosenC:
+    """The best C of one basis and its error; also the model, if a triangular factor gave it."""
+
+    error: float
+    C: float
+    curve: Array | None = None  # errors at the candidates, nan where one was not tried
+    model: RidgeModels | None = None
+    evaluation: EvaluationRows | None = None
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """How C is found: one number ``C``, or candidates and the error that compares them."""
+
+    C: float | Array
+    name: str = "gcv"  # "gcv", "loo" or "kfold"
+    left_out: bool = False  # whether the solution needs left-out residuals at the chosen C
+    folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
+    basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
+    judge: str = "squared"  # loss of left-out rows that "loo" averages
+    known: ChosenC | None = None  # what comparing sizes has found out about this one
+    seed: int = 0  # of the rows that are drawn to judge: the same ones in all comparisons of a fit
+
+
+# ---------------------------------------------------------------------------- which rows count
+
+
+def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the basis rows that do not count: those of classes with enough other rows.
+
+    Where all rows have the same weight, or targets are numbers, these are all basis rows; none
+    where too few other rows would be left. One pass over targets and weights, if there are any.
+    """
+    n, n_inside = blocks.n_rows, len(basis_rows)
+    if blocks.weighted and len(basis_rows):
+        n, sizes, least, most = blocks.fold(_joined_classes, _classes_of_block)
+        Y, weight = blocks.targets_of(basis_rows)
+        weight = np.ones(len(basis_rows)) if weight is None else weight
+        if sizes is not None and least < most:
+            classes = class_numbers(np.asarray(Y, dtype=np.float64))
+            inside = np.bincount(classes[weight > 0], minlength=len(sizes))
+            few = sizes - inside < np.minimum(ENOUGH, _FEW_OUTSIDE * sizes)
+            basis_rows, weight = basis_rows[~few[classes]], weight[~few[classes]]
+        n_inside = int(np.count_nonzero(weight > 0))
+    return basis_rows if n - n_inside >= min(ENOUGH, n / 2) else basis_rows[:0]
+
+
+@declare("y", "weight")
+def _classes_of_block(block: Block) -> tuple[int, NDArray[np.intp] | None, float, float]:
+    """Return the rows that count, those of every class, least and largest weight.
+
+    None instead of the classes: targets are numbers.
+    """
+    Y, weight = np.asarray(to_host(block.y)), to_host(row_weights(block))
+    Y, weight = Y[weight > 0], weight[weight > 0]
+    least, most = float(weight.min(initial=np.inf)), float(weight.max(initial=0.0))
+    if not np.all(np.abs(Y) == 1.0):
+        return len(Y), None, least, most
+    return len(Y), np.bincount(class_numbers(Y), minlength=max(Y.shape[1], 2)), least, most
+
+
+def _joined_classes(a: Any, b: Any) -> Any:
+    sizes = None if a[1] is None or b[1] is None else a[1] + b[1]
+    return a[0] + b[0], sizes, min(a[2], b[2]), max(a[3], b[3])
+
+
+def draws_rows(blocks: RowBlocks, width: int) -> bool:
+    """Whether left-out errors of all rows take so long that only some rows are used."""
+    if blocks.place is not None or blocks.n_rows <= _EVALUATION_ROWS:
+        return False
+    return width > _MANY_POINTS or blocks.n_rows * width**2 > _WORK_OF_ALL_ROWS
+
+
 def draw_evaluation_rows(
     blocks: RowBlocks,
     columns: int,
@@ -110,7 +142,7 @@ def draw_evaluation_rows(
     seed: int = 0,
     one_model: bool = False,
 ) -> EvaluationRows:
-    """Draw rows to evaluate models on; no basis rows, if the others are enough.
+    """Draw rows to evaluate models on, none of the ``basis_rows`` that do not count.
 
     For ``one_model`` more rows are drawn, which makes probabilities better: no search over C
     repeats the work.
@@ -118,9 +150,8 @@ def draw_evaluation_rows(
     rng, count = np.random.RandomState(seed), _EVALUATION_ROWS
     if one_model:
         count = max(count, min(_CALIBRATION_ROWS, int(_WORK_OF_ALL_ROWS / columns**2)))
-    drawn, outside = draw_for_all(blocks, count, rng, basis_rows), True
-    if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
-        drawn, outside = draw_for_all(blocks, count, rng), False
+    drawn = draw_for_all(blocks, count, rng, basis_rows)
+    outside = basis_rows is None or len(basis_rows) > 0  # or basis rows count, as others are few
     return EvaluationRows(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
 
 
@@ -134,17 +165,19 @@ class LeftOutResiduals:
     residuals: Any
 
 
-@declare(keeps=LeftOutResiduals)
-def pop_left_out(block: Block, model: int) -> tuple[Array]:
-    """Return the residuals in one of the models, and drop those of all models."""
-    residuals = block.state.pop(LeftOutResiduals).residuals[:, :, model]
-    return (np.ascontiguousarray(to_host(residuals).T),)
+@declare(keeps=(LeftOutResiduals, MomentRows, ColumnRows))
+def pop_left_out(block: Block, *models: int) -> tuple[Array, ...]:
+    """Return the residuals in some of the models; let go of all that leaving out needed."""
+    for kind in (MomentRows, ColumnRows):
+        block.state.pop(kind, None)
+    residuals, found = block.state.pop(LeftOutResiduals).residuals, []
+    for model in models:
+        found.append(np.ascontiguousarray(to_host(residuals[:, :, model]).T))
+    return tuple(found)
 
 
 def left_out_errors(
     blocks: RowBlocks,
-    features: FeatureMap,
-    shift: Array,
     equations: NormalEquations,
     models: RidgeModels,
     *,
@@ -156,10 +189,11 @@ def left_out_errors(
     """Return the mean square (or loss) of the left-out residuals of every model; one pass.
 
     With ``keep``, blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy``, a row of
-    weight s > 1 means s equal rows, and one of them is left out. ``basis_rows`` do not count if
-    there are enough other rows.
+    weight s > 1 means s equal rows, and one of them is left out. ``basis_rows`` do not count (see
+    `rows_inside`).
     """
-    eq, width, n_coordinates = equations, features.width, models.weights.shape[0]
+    eq, features, shift = equations, equations.features, equations.shift
+    width, n_coordinates = features.width, models.weights.shape[0]
     moves = np.zeros(n_coordinates), np.zeros(len(shift) - width)
     if eq.free_bias:  # Z is about the shift, not about the means
         moves = (shift[:width] - eq.mean_phi) @ models.turn, shift[width:] - eq.mean_y
@@ -179,8 +213,9 @@ def left_out_errors(
             arrays = [array.astype(np.float32) for array in arrays]
     models = replace(models, turn=arrays[0], weights=arrays[1])
     given = features, shift, models, *arrays[2:], eq.free_bias / eq.n
-    totals = blocks.sum(_left_out_of_block, *given, keep, one_copy, basis_rows, judge)
-    return mean_errors(totals, judge)
+    sums = blocks.sum(_left_out_of_block, *given, keep, one_copy, basis_rows, judge)
+    errors = np.asarray(sums[:-1] / sums[-1])
+    return at_best_scale(errors) if judge == "log_loss" else errors
 
 
 @declare("X", "y", "weight", keeps=LeftOutResiduals)
@@ -198,7 +233,7 @@ def _left_out_of_block(
     basis_rows: NDArray[np.intp] | None,
     judge: str,
 ) -> Any:
-    """Return what `add_up_squares` returns for a block, with every row left out of its own model.
+    """Return sums over the rows that count: s (left-out residual)^2, or s L, by model; last, s.
 
     Arrays of the models are where the rows are, in the precision of the products.
     """
@@ -214,7 +249,8 @@ def _left_out_of_block(
         leverage /= xp.clip(root * root, 1.0, None)
     left = xp.clip(1.0 - leverage, FLOOR, None)
     one_model = E @ minus_coefs[:, :, 0].T if left.shape[1] == 1 else None
-    residuals, squares = [], 0.0
+    residuals: list[Any] = []
+    squares: Any = 0.0
     for o in range(Y.shape[1]):
         y = Y[:, o : o + 1]
         if one_model is None:
@@ -233,17 +269,23 @@ def _left_out_of_block(
         tiny = float(np.finfo(np.float64).tiny)  # rows of zero weight have no residual
         values = block.y.T[:, :, None] - xp.stack(residuals) / xp.clip(root, tiny, None)
         squares = losses_of_classes(judge, values, block.y, root[:, 0] ** 2)
-    return add_up_squares(block, squares, root[:, 0], basis_rows)
+    counted = np.ones(squares.shape[0])
+    if basis_rows is not None:
+        counted[block.positions(basis_rows)[1]] = 0.0
+    drawn = block.state.get(StandsFor)
+    if drawn is not None:
+        counted *= drawn.rows
+    return like_rows(counted, squares) @ xp.concat([squares, root * root], axis=1)
 
 
-# ---------------------------------------------------------------------------- sums of errors
+# ---------------------------------------------------------------------------- losses of classes
 
 
 def losses_of_classes(judge: str, values: Any, Y: Any, weight: Any) -> Any:
     """Return s times the loss of left-out decision values of classes, rows x models.
 
     ``values`` are outputs x rows x models, targets +-1. "accuracy" counts mistakes; "log_loss" has
-    as many columns for each model as there are scales a of p ~ sigma(a f), see `mean_errors`.
+    as many columns for each model as there are scales a of p ~ sigma(a f), see `at_best_scale`.
     """
     xp, Y = namespace(values), like_rows(Y, values)
     if values.shape[0] == 1:
@@ -265,36 +307,9 @@ def losses_of_classes(judge: str, values: Any, Y: Any, weight: Any) -> Any:
     return xp.concat(found, axis=1)
 
 
-def add_up_squares(
-    block: Block, squares: Any, root: Any, basis_rows: NDArray[np.intp] | None
-) -> Any:
-    """Add up s (left-out residual)^2, or s L, of all rows and of those outside of the basis.
-
-    ``squares`` are given times s, a column for each model that is compared, and ``root`` the roots
-    of s. The sums have two rows, of all rows and of those outside: a sum for each model, the
-    number of rows of positive weight, and its sum.
-    """
-    xp, counted = namespace(squares), np.ones((2, squares.shape[0]))
-    if basis_rows is not None:
-        counted[1, block.positions(basis_rows)[1]] = 0.0
-    drawn = block.state.get(StandsFor)
-    if drawn is not None:
-        counted *= drawn.rows
-    rows = like_rows(counted, squares)
-    positive = xp.astype(root > 0, squares.dtype)
-    sizes = xp.stack([positive, root * root], axis=1)
-    return xp.concat([rows @ squares, rows @ sizes], axis=1)
-
-
-def mean_errors(totals: Array, judge: str = "squared") -> Array:
-    """Return the weighted mean square (or loss) of every model from the sums of `add_up_squares`.
-
-    With "log_loss" it is the loss at the best scale of the model's log odds.
-    """
-    every, outside = np.asarray(totals)
-    counted = outside if outside[-2] >= min(ENOUGH, every[-2] / 2) else every
-    errors = np.asarray(counted[:-2] / counted[-1])
-    return errors.reshape(len(_SCALES), -1).min(axis=0) if judge == "log_loss" else errors
+def at_best_scale(errors: Array) -> Array:
+    """Return the log loss of every model at the best scale of its log odds."""
+    return np.asarray(errors.reshape(len(_SCALES), -1).min(axis=0))
 
 
 def standard_error(values: Array, weight: Array) -> float:

@@ -9,22 +9,18 @@ T_ii = sum_j V_ij^2 / (sigma_j + lam) - u_i^2 / (A + sum(w^2 / (sigma + lam))).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
+from leansvm._array_api import as_float64, foreign_namespace, like_rows, namespace, to_host
+from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures
 from leansvm.ridge._lapack import eigh_in_place
-from leansvm.ridge.criteria import (
-    add_up_squares,
-    first_of_the_best,
-    losses_of_classes,
-    mean_errors,
-)
-from leansvm.ridge.factor import gcv
-from leansvm.rows import Block
+from leansvm.ridge.criteria import Criterion, at_best_scale, first_of_the_best, losses_of_classes
+from leansvm.ridge.equations import MomentRows, NormalEquations, drop_rows_of_Z, gcv
+from leansvm.rows import Block, RowBlocks, declare
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -71,7 +67,7 @@ def solve_for_every_C(
 
     ``K`` (C-contiguous) is overwritten. The criterion is summed over outputs: GCV is
     n RSS / (n - tr)^2 with n = ``count`` (the sum of weights), leave-one-out is
-    sum s (left-out residual)^2 / sum s, without ``basis_rows`` where the others are enough.
+    sum s (left-out residual)^2 / sum s, without ``basis_rows``.
     Negative eigenvalues that rounding of the kernel values (``eps``) explains count as zero.
     Objective, residual and gap are left to the caller, who may still have the kernel.
     """
@@ -134,15 +130,18 @@ def _press(
     spectrum: _KernelSpectrum, b: Array, basis_rows: NDArray[np.intp] | None, Y: Array, judge: str
 ) -> Array:
     """Weighted mean of the squared left-out residuals (or the loss) for every ridge."""
-    total: Any = 0.0
+    total, weight = np.zeros(1), spectrum.root**2
+    if basis_rows is not None:
+        weight[basis_rows] = 0.0
     for rows, left_out in _left_out(spectrum, b):
-        block, root = Block(rows.start, rows.stop, None, None, None), spectrum.root[rows]
-        squares = root[:, None] ** 2 * np.sum(left_out**2, axis=2)
-        if judge != "squared":
+        losses = np.sum(left_out**2, axis=2)
+        if judge == "squared":
+            total = total + weight[rows] @ losses
+        else:
             values = (Y[rows][:, None, :] - left_out).transpose(2, 0, 1)
-            squares = losses_of_classes(judge, values, Y[rows], root**2)
-        total += add_up_squares(block, squares, root, basis_rows)
-    return mean_errors(total, judge)
+            total = total + losses_of_classes(judge, values, Y[rows], weight[rows]).sum(axis=0)
+    errors = np.asarray(total / weight.sum())
+    return at_best_scale(errors) if judge == "log_loss" else errors
 
 
 def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:
@@ -159,3 +158,49 @@ def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Arra
             v = V @ (spectrum.z[:, o, None] * spectrum.inverse)
             result[:, :, o] = (v - u * b[:, o]) / T
         yield rows, result
+
+
+# ---------------------------------------------------------------------------- on features
+
+
+def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Criterion) -> Solution:
+    """Leave-one-out and GCV where the basis is nearly all rows: both cancel in the primal.
+
+    The same model is the dual LS-SVM with the kernel Phi Phi', where they do not.
+    """
+    features = equations.features
+    if isinstance(features, KernelFeatures):
+        features = replace(features, single=False)
+    Phi = blocks.concatenate(_all_features, features)
+    Y, weight = blocks.targets_of(np.arange(blocks.n_rows))
+    weight = np.ones(len(Y)) if weight is None else weight
+    used = np.flatnonzero(weight > 0)
+    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    basis_rows = criterion.basis_rows
+    if basis_rows is not None:
+        basis_rows = np.flatnonzero(np.isin(used, basis_rows))
+    every = solve_for_every_C(
+        Phi[used] @ Phi[used].T,
+        Y[used],
+        weight[used],
+        candidates,
+        0.0 if equations.free_bias else np.inf,  # a penalised bias is a column of Phi
+        criterion.name,
+        count=equations.count,
+        basis_rows=basis_rows,
+        judge=criterion.judge,
+    )
+    left_out = np.full(Y.shape, np.nan)
+    left_out[used] = every.left_out
+    curve = every.curve if np.ndim(criterion.C) == 1 else None
+    more: Any = {"left_out": left_out, "curve": curve, "error": every.error}
+    found = equations.solution(Phi[used].T @ every.coef, every.C, **more)
+    return replace(found, b=every.b) if equations.free_bias else found
+
+
+@declare("X", keeps=(MomentRows, ColumnRows))
+def _all_features(block: Block, features: FeatureMap) -> Any:
+    """Return the columns of a block's rows; it keeps nothing of them."""
+    Phi = as_float64(features.of(block))
+    drop_rows_of_Z(block)
+    return Phi

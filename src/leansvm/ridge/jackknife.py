@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis.features import FeatureMap
-from leansvm.ridge.factor import theta_at
+from leansvm.ridge.equations import normal_equations, theta_at
 from leansvm.ridge.kfold import KFoldSums, add_up_folds, folds_by_hash, refuse_one_fold
-from leansvm.ridge.sums import Sums, normal_equations
+from leansvm.ridge.sums import Sums
 from leansvm.ridge.without_row import DualLeftOut, LeftOut
 from leansvm.rows import Block, RowBlocks, check_budget, column_per_class, declare
 

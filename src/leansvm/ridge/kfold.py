@@ -19,8 +19,9 @@ from leansvm._accelerated import gram
 from leansvm._array_api import foreign_namespace, rows_at, zeros
 from leansvm._sklearn import Documented
 from leansvm.basis.features import FeatureMap
-from leansvm.ridge.factor import models_of_C
-from leansvm.ridge.sums import Sums, normal_equations, rows_of_Z, shifted
+from leansvm.ridge.criteria import Criterion
+from leansvm.ridge.equations import models_of_C, normal_equations, rows_of_Z
+from leansvm.ridge.sums import Sums, add_up, check_memory, shifted
 from leansvm.rows import Block, RowBlocks, declare, row_hashes
 
 Array = NDArray[np.float64]
@@ -172,6 +173,50 @@ def _add_up_cells(
         given = given.astype(np.min_scalar_type(n_folds))
     grams = blocks.sum(_grams_of_block, features, shift, n_folds, given, shares)
     return np.asarray(grams.reshape(n_folds, len(shares), *grams.shape[1:]))
+
+
+def add_batch(
+    blocks: RowBlocks,
+    features: FeatureMap,
+    before: Sums | FoldSums,
+    count: float | None,
+    criterion: Criterion,
+    budget: int,
+) -> Sums | FoldSums:
+    """Add more rows to sums; where folds begin later, the rows so far are in none of them.
+
+    Folds that are groups do not go on: they are refused where they choose C, else forgotten.
+    """
+    before, by_folds = before.on_host(), criterion.name == "kfold"
+    if not by_folds and (isinstance(before, Sums) or before.by_groups):
+        check_memory(features.width, budget, 1)
+        return before.total() + add_up(blocks, features, before.shift, count)
+    folds = _more_folds(before, criterion.folds)
+    number = folds.count(blocks.n_rows)
+    check_memory(features.width, budget, number)
+    if isinstance(before, Sums):
+        before = FoldSums.after(before, number)
+    return before + add_up_folds(blocks, features, before.shift, count, folds)
+
+
+def _more_folds(before: Sums | FoldSums, asked: KFoldSums | None) -> KFoldSums:
+    """Return the folds that more rows go into: as many as there are, by a hash of the rows."""
+    there, of_groups = None, asked is not None and asked.groups is not None
+    if isinstance(before, FoldSums):
+        there, of_groups = len(before.grams), of_groups or before.by_groups
+    if of_groups:
+        raise ValueError(
+            "partial_fit: folds of groups cannot be continued, because the groups of earlier rows "
+            "are not kept. Call fit on all rows with their groups, or set C to a number or 'gcv'."
+        )
+    if asked is None:
+        return KFoldSums() if there is None else KFoldSums(there)
+    if there is not None and asked.n_splits != there:
+        raise ValueError(
+            f"partial_fit: C asks for n_splits={asked.n_splits!r} folds, but earlier batches have "
+            f"{there}. Set C=KFoldSums({there}), or call fit on all rows."
+        )
+    return asked
 
 
 @declare("X", "y")

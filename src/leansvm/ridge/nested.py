@@ -2,8 +2,8 @@
 
 In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
 of the first k points: a larger size only adds columns, and to the sums only new products with them.
-One factor gives the left-out errors of all sizes at one C (`factor`), another one those of all C at
-one size; larger sizes look for C near that of half their points. The basis doubles while that
+One factor gives the left-out errors of all sizes at one C (`equations`), another one those of all C
+at one size; larger sizes look for C near that of half their points. The basis doubles while that
 lowers the error by 1 %. Then the smallest size whose error is within 0.2 % of the best is taken,
 and C is chosen for it. To compare sizes, 10,000 rows and the left-out errors of 2,000 of them are
 enough.
@@ -15,6 +15,7 @@ as its values at some rows tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,39 +24,38 @@ from numpy.typing import NDArray
 from leansvm._array_api import namespace, rows_at, to_host
 from leansvm._parallel import limited_blas
 from leansvm._phases import out_of_time, step
-from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
-from leansvm.basis.growing import (
-    GAIN,
+from leansvm.basis.features import (
     NO_FACTOR,
-    extended,
-    first_columns,
+    ColumnRows,
+    FeatureMap,
+    KernelFeatures,
+    lost_in_single,
     resize_columns,
 )
+from leansvm.basis.growing import GAIN
 from leansvm.kernels import Kernel
-from leansvm.ridge.bracket import ChosenC, search
+from leansvm.ridge.bracket import search
 from leansvm.ridge.criteria import (
-    ENOUGH,
+    ChosenC,
     EvaluationRows,
-    LeftOutResiduals,
     draw_evaluation_rows,
     first_of_the_best,
     left_out_errors,
+    pop_left_out,
     rows_inside,
     standard_error,
 )
-from leansvm.ridge.factor import RidgeModels, models_of_C, models_of_sizes
-from leansvm.ridge.sums import (
-    FIRST_ROWS,
+from leansvm.ridge.equations import (
     MomentRows,
     NormalEquations,
-    Sums,
     drop_rows_of_Z,
-    first_shift,
     keep_rows_of_Z,
-    moments_of_targets,
+    models_of_C,
+    models_of_sizes,
     normal_equations,
     rows_of_Z,
 )
+from leansvm.ridge.sums import FIRST_ROWS, Sums, moments_of_targets
 from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
 
 Array = NDArray[np.float64]
@@ -80,13 +80,15 @@ class NestedFit:
     """The fit on the first points of a basis: it grows, and all of its sizes are compared."""
 
     blocks: RowBlocks
+    head: Block  # the first rows that count, whose means shift the sums
     rows: Any  # all points there may be, in the order of choice
     points: Any  # the same as `Kernel.block` takes them
     free_bias: bool
     budget: int  # bytes that blocks may keep
     indices: NDArray[np.intp] | None  # rows that may become points, in order
-    basis_rows: NDArray[np.intp] | None  # those of them that do not count
     evaluation: EvaluationRows | None  # rows whose left-out errors are compared; None: all rows
+    judges: RowBlocks  # these rows
+    basis_rows: NDArray[np.intp] | None  # those of them that do not count
     may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
@@ -97,7 +99,7 @@ class NestedFit:
     def extend(self, size: int) -> None:
         """Go on to the first ``size`` points; dependent ones are dropped."""
         before, old, n_rows = self.features, self.sums, self.blocks.n_rows
-        wider = extended(before, self.rows, self.points, self.taken, size)
+        wider = before.extended(self.rows, self.points, self.taken, size)
         others = 1 + old.n_outputs + before.width - before.size  # columns [constant, Y, 1]
         first, last, self.taken = len(old.gram) - others, wider.size, size
         width = last + others
@@ -105,12 +107,16 @@ class NestedFit:
         keep = 32 * n_rows * (width + 1) + 64 * width**2 <= self.budget
         single = self.in_single and self.blocks.place is None
         single = single and n_rows * last**2 >= WORK_FOR_SINGLE
-        self.features = replace(wider, keep=keep, single=single)
+        self.features, shift = replace(wider, keep=keep, single=single), np.zeros(width - 1)
+        if self.free_bias:
+            resize_columns(self.head, before, replace(self.features, keep=True))
+            Phi = to_host(self.head.kept(ColumnRows).Phi)
+            shift[last:] = self.head.y.mean(axis=0)
+            shift[first:last] = Phi[:, first:].mean(axis=0)
+            shift[:first] = old.shift[:first]
         self.blocks.map(resize_columns, before, self.features)
-        del before, wider  # as large as the sums that follow
-        shift = first_shift(self.blocks, self.features, self.free_bias)
-        shift[:first] = old.shift[:first]
         parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
+        del before, wider  # as large as the sums that follow
         if self.evaluation is not None:
             Phi = self.blocks.concatenate(_columns_at, self.features, self.evaluation.drawn.rows)
             self.evaluation.blocks.map(_keep_evaluation_rows, Phi, self.features, shift)
@@ -132,23 +138,23 @@ class NestedFit:
 
         Where many points are judged at one C only, give that one as the only candidate.
         """
-        size, clear = self.features.size, True  # 0 if all points were dropped
+        size = self.features.size  # 0 if all points were dropped
+        errors = partial(left_out_errors, self.judges, self.equations, basis_rows=self.basis_rows)
         if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
-            models = models_of_C(self.equations, candidates)
-            curve = self.left_out_errors(models)
+            models, clear = models_of_C(self.equations, candidates), True
+            curve = errors(models)
             best = first_of_the_best(curve)
             found = ChosenC(float(curve.min()), float(candidates[best]), curve)
-            theta = models.theta(best)
         else:
             known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
             with limited_blas(self.features.width):
-                found = search(self.equations, candidates, self.left_out_errors, known)
+                found = search(self.equations, candidates, errors, known)
             assert found.model is not None
-            theta, clear = found.model.theta(), found.model.upper  # or 1/C is lost in rounding
-        double = not (self.may_use_single or self.features.single)  # and will be: nothing to check
-        if double or (
-            (clear or not self.features.single) and self._check_precision(theta, found.error)
-        ):
+            models, best, clear = found.model, 0, found.model.upper  # or 1/C is lost in rounding
+        single = self.features.single
+        if not (self.may_use_single or single):  # double, and will be
+            return found
+        if (clear or not single) and self._check_precision(models.theta(best), found.error):
             return found
         self._return_to_double()
         return self.best_C(candidates, near)
@@ -160,19 +166,20 @@ class NestedFit:
 
         A triangular factor that is ``known`` at this C is not made again.
         """
+        given: Any = {"keep": True, "basis_rows": self.basis_rows}
         if known is not None and known.model is not None and known.model.upper:
-            first = sizes + int(self.equations.constant is not None)
+            first = sizes + self.features.width - self.features.size
             inside = np.arange(len(known.model.z))[:, None] < first
             models = replace(known.model, weights=inside.astype(np.float64))
             with limited_blas(self.features.width):
-                return self.left_out_errors(models, keep=True)
+                return left_out_errors(self.judges, self.equations, models, **given)
         try:
             models = models_of_sizes(self.equations, C, sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
             if not self.features.single:
                 raise
         else:
-            errors = self.left_out_errors(models, keep=True)
+            errors = left_out_errors(self.judges, self.equations, models, **given)
             if not (self.may_use_single or self.features.single):
                 return errors
             if self._check_precision(models.theta(len(sizes) - 1), errors[-1]):
@@ -180,20 +187,12 @@ class NestedFit:
         self._return_to_double()
         return self.errors_of_sizes(sizes, C)
 
-    def left_out_errors(self, models: RidgeModels, keep: bool = False) -> Array:
-        """Return the left-out errors of models by the rows that judge; these keep residuals."""
-        rows, inside = self.blocks, self.basis_rows
-        if self.evaluation is not None:
-            rows, inside = self.evaluation.blocks, None
-        given = rows, self.features, self.sums.shift, self.equations, models
-        return left_out_errors(*given, keep=keep, basis_rows=inside)
-
     def _check_precision(self, theta: Array, error: float) -> bool:
         """Whether the sums are precise enough for a model with this left-out error.
 
         Sets ``in_single``: whether larger sizes may be added up in single precision.
         """
-        lost = lost_in_single(self.features, theta, self.blocks.head(FIRST_ROWS)[0])
+        lost = lost_in_single(self.features, theta, self.head.X)
         self.in_single = _MORE_LOST * lost <= MOST_LOST * error
         return not self.features.single or lost <= MOST_LOST * error
 
@@ -202,19 +201,22 @@ class NestedFit:
         self.in_single = False
         before, self.features = self.features, replace(self.features, keep=False, single=False)
         self.blocks.map(resize_columns, before, self.features)
+        self.head.state.clear()
         width = before.width - before.size + self.sums.n_outputs
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.taken)
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors that `errors_of_sizes` returned."""
+        one, other = self.judges.collect(pop_left_out, *models)
         if self.evaluation is not None:
-            difference, _ = self.evaluation.blocks.collect(_pop_differences, *models)
-            return standard_error(difference, self.evaluation.drawn.weight)
-        difference, weight = self.blocks.collect(_pop_differences, *models)
-        if self.basis_rows is not None and len(weight) - len(self.basis_rows) >= ENOUGH:
+            weight = self.evaluation.drawn.weight
+        else:
+            weight = self.judges.concatenate(row_weights)
+        if self.basis_rows is not None:
             weight[self.basis_rows] = 0.0
-        return standard_error(difference, weight)
+        difference = np.square(one).sum(axis=1) - np.square(other).sum(axis=1)
+        return standard_error(np.where(weight > 0, difference, 0.0), weight)
 
     def cut(
         self, size: int, count: float | None = None, keep: bool = True
@@ -228,7 +230,7 @@ class NestedFit:
         if not keep:
             features = replace(features, keep=False)
         if size < self.features.size:
-            features = first_columns(features, size)
+            features = features.first(size)
             order = np.delete(np.arange(len(gram)), np.s_[size : self.features.size])
             gram, shift = gram[np.ix_(order, order)], shift[order[:-1]]
             if self.evaluation is not None:
@@ -287,16 +289,6 @@ def _cut_evaluation_rows(block: Block, order: NDArray[np.intp]) -> None:
     block.keep(MomentRows(block.kept(MomentRows).Z[:, order]))
 
 
-@declare("weight", keeps=LeftOutResiduals)
-def _pop_differences(block: Block, a: int, b: int) -> tuple[Array, Array]:
-    """Return the squared left-out errors of one model less those of another, and the weights."""
-    residuals = block.state.pop(LeftOutResiduals).residuals
-    weight = to_host(row_weights(block))
-    one, other = (to_host(residuals[:, :, model]) for model in (a, b))
-    difference = np.square(one).sum(axis=0) - np.square(other).sum(axis=0)
-    return np.where(weight > 0, difference, 0.0), weight
-
-
 def start_nested(
     blocks: RowBlocks,
     kernel: Kernel,
@@ -313,7 +305,10 @@ def start_nested(
     """
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     points = indices if kernel.precomputed else rows
-    none, n_outputs = np.arange(0), blocks.head(1)[1].shape[1]
+    X, Y, weight = blocks.head(FIRST_ROWS)
+    if weight is not None and weight.any():
+        X, Y = rows_at(X, np.flatnonzero(weight > 0)), Y[weight > 0]
+    head, none, n_outputs = Block(0, len(Y), X, Y, None), np.arange(0), Y.shape[1]
     features = KernelFeatures(kernel, rows_at(points, none), NO_FACTOR, none, constant)
     shift = np.zeros(features.width + n_outputs)
     sums = Sums(shift, np.zeros((len(shift) + 1,) * 2), n_outputs, 0.0)
@@ -323,12 +318,13 @@ def start_nested(
     if indices is not None:
         among = indices if drawn is None else np.flatnonzero(np.isin(drawn.rows, indices))
         inside = rows_inside(blocks, among)
-    on_host, evaluation = blocks.place is None, None
+    on_host, evaluation, judges = blocks.place is None, None, blocks
     if on_host and blocks.n_rows > _ROWS_THAT_ALL_JUDGE:
         evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside, seed)
+        judges, inside = evaluation.blocks, None
     single = on_host and n_rows * rows.shape[0] ** 2 >= WORK_FOR_SINGLE
-    given = numbers, inside, evaluation, single, features, sums
-    return NestedFit(blocks, rows, points, bias_penalty == 0, budget, *given)
+    given = numbers, evaluation, judges, inside, single, features, sums
+    return NestedFit(blocks, head, rows, points, bias_penalty == 0, budget, *given)
 
 
 # ---------------------------------------------------------------------------- the search
@@ -385,3 +381,19 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     if lowest[1] < (1.0 - GAIN) * lowest[0]:  # clearly better
         lean = fit.features.size
     return lean, compared, found
+
+
+def note_of_size(fit: NestedFit, size: int, compared: dict[str, Any], n_rows: int) -> str:
+    """Say on which rows the size was chosen, and how sure that is."""
+    sizes, errors = compared["sizes"], compared["errors"]
+    chosen, best = int(np.flatnonzero(sizes == size)[0]), int(errors.argmin())
+    note = f"{size:,} points were chosen on {compared['rows']:,} of {n_rows:,} rows"
+    other = best if best != chosen else chosen - 1
+    if other < 0:
+        return f"{note}."
+    apart = 100 * (errors[other] / errors[chosen] - 1)
+    spread = 100 * fit.standard_error(other, chosen) / errors[chosen]
+    return (
+        f"{note}: the left-out error of {sizes[other]:,} is {abs(apart):.2g} % "
+        f"{'lower' if apart < 0 else 'higher'}, with a standard error of {spread:.2g} %."
+    )

@@ -1,60 +1,291 @@
-"""The LS-SVM on given features, from sums over the rows (zhou2016, eqs. (9), (11)).
+"""The LS-SVM on a small basis: SparseLSSVC's problem, from sums over the rows.
 
-One factor of M = Phi_c' S Phi_c (`factor`) gives the solution, generalised cross-validation and, in
-a second pass over the rows, the exact leave-one-out residuals (`criteria`) of many models, for
-every output. Folds (`kfold`) and the search for C in large fits (`bracket`) need no second pass
-over all rows.
+minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i (y_i - f(x_i))^2  over w in the span of k(x_j, .),
+j in B (P-LSSVM; zhou2016, eqs. (9), (11)), in the whitened basis, of given size or as large as it
+pays (`nested`). One factor of M = Phi_c' S Phi_c (`equations`) gives the solution, generalised
+cross-validation and, in a second pass over the rows, the exact leave-one-out residuals (`criteria`)
+of many models, for every output. Folds (`kfold`) and the search for C in large fits (`bracket`)
+need no second pass over all rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn._config import get_config
 
-from leansvm._array_api import as_float64
-from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.ridge.bracket import ChosenC, search
+from leansvm._accelerated import doubles_are_fast
+from leansvm._array_api import namespace, to_host
+from leansvm._parallel import limited_blas
+from leansvm._phases import Phases
+from leansvm.basis import BasisSelector
+from leansvm.basis.choose import Basis
+from leansvm.basis.features import FeatureMap, KernelFeatures, lost_in_single, whiten
+from leansvm.basis.growing import FIRST_SIZE, grow
+from leansvm.kernels import Kernel
+from leansvm.ridge import nested
+from leansvm.ridge.bracket import solve_by_some_rows
 from leansvm.ridge.criteria import (
-    draw_evaluation_rows,
+    ChosenC,
+    Criterion,
     draws_rows,
     first_of_the_best,
     left_out_errors,
     pop_left_out,
-    standard_error,
+    rows_inside,
 )
-from leansvm.ridge.eigen import solve_for_every_C
-from leansvm.ridge.factor import RidgeModels, model_at, models_of_C, theta_at
-from leansvm.ridge.kfold import FoldSums, fold_errors
-from leansvm.ridge.sums import NormalEquations, Sums, keep_rows_of_Z, normal_equations
-from leansvm.rows import Block, RowBlocks, declare, total_weight
+from leansvm.ridge.eigen import solve_in_dual
+from leansvm.ridge.equations import (
+    drop_rows_of_Z,
+    model_at,
+    models_of_C,
+    normal_equations,
+    theta_at,
+)
+from leansvm.ridge.kfold import FoldSums, add_up_folds, fold_errors
+from leansvm.ridge.nested import MOST_LOST, choose_size, note_of_size, start_nested
+from leansvm.ridge.sums import FIRST_ROWS, MATRICES, Sums, add_up, check_memory, first_shift
+from leansvm.rows import RowBlocks, draw_for_all, points_within, total_weight
 from leansvm.solution import Solution
 
-Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
 _ROWS_FOR_DUAL = 2000  # beyond, an eigen-decomposition of all rows is slow
 _NO_ROOM = (
     "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
     "{:.3g}: scale sample_weight up, use fewer basis points, or set C to a number."
 )
+_MOST_WORK, _ALWAYS_TRIED = 2.5e11, 2000  # rows x points^2 on a host; points that may cost more
+_MOST_POINTS = 4000  # points, but on devices that are fast in double precision
+# sizes are compared on all rows where these are so few, otherwise on a sample
+_ROWS_COMPARED_WHOLE, _ROWS_COMPARED = 15_000, 10_000
+_FLOAT32_LOSS = 1e-3  # of the spread of y, where no left-out error is known
 
 
 @dataclass(frozen=True)
-class Criterion:
-    """How C is found: one number ``C``, or candidates and the error that compares them."""
+class SummedBasis:
+    """Points in the order of choice, the map to their columns, and the sums over the rows."""
 
-    C: float | Array
-    name: str = "gcv"  # "gcv", "loo" or "kfold"
-    left_out: bool = False  # whether the solution needs left-out residuals at the chosen C
-    folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
-    basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
-    judge: str = "squared"  # loss of left-out rows that "loo" averages
-    known: ChosenC | None = None  # what comparing sizes has found out about this one
-    seed: int = 0  # of the rows that are drawn to judge: the same ones in all comparisons of a fit
+    basis: Basis
+    features: KernelFeatures
+    sums: Sums | FoldSums
+    problem: SparseProblem
+    kept: int = 0  # bytes of the rows of Z that blocks still hold: leave-one-out reads them again
+    dropped: int = 0  # points that depend on others
+    sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
+    solution: Solution | None = None  # where comparing sizes has solved at this one
+    judged: ChosenC | None = None  # what comparing sizes on all rows has found out
+
+
+@dataclass(frozen=True)
+class SparseProblem:
+    """Everything that stays the same while basis sizes are tried.
+
+    A basis is summed over the rows at a given size (`sum_size`), or at the best one
+    (`sum_best_size`); `solve` then needs matrices of the size of the basis alone.
+    """
+
+    blocks: RowBlocks
+    kernel: Kernel
+    bias_penalty: float
+    criterion: Criterion
+    count: float | None  # samples that GCV counts; None for the sum of weights
+    budget: int  # bytes that blocks may keep
+    folds: int = 1  # whose sums are kept apart
+    unmerged: RowBlocks | None = None  # rows of groups: equal ones may be in several
+    phases: Phases = field(default_factory=Phases)
+
+    # ------------------------------------------------------------------ a given size
+
+    def sum_size(self, points_of: Callable[[int], Basis], size: int) -> SummedBasis:
+        """Choose ``size`` points and add up the rows."""
+        check_memory(size, self.budget, self.folds)
+        with limited_blas():  # small products between passes over tiles
+            with self.phases("select"):
+                basis = points_of(size)
+            with self.phases("factor"):
+                features = self._whitened(basis)
+        return self._add_up(basis, features)
+
+    def _whitened(self, basis: Basis) -> KernelFeatures:
+        """Factor K_BB; float32 rows stay so unless a small pivot would magnify rounding."""
+        penalty, in_state = self.bias_penalty, basis.L is not None
+        constant = 1.0 / np.sqrt(penalty) if 0 < penalty < np.inf else None
+        features = whiten(
+            self.kernel,
+            basis.rows,
+            basis.points(self.kernel),
+            basis.L,
+            constant=constant,
+            in_state=in_state,
+        )
+        single = str(self.blocks.dtype).endswith("float32")  # in whatever library
+        if in_state or not single or self.kernel.precomputed:
+            return features
+        assert features.L is not None
+        if not isinstance(features.L, np.ndarray) and doubles_are_fast(features.L):
+            return features  # nothing to gain
+        pivots = np.asarray(to_host(namespace(features.L).linalg.diagonal(features.L)))
+        clear = pivots.min(initial=np.inf) > 0.01 * pivots.max(initial=0.0)  # or none at all
+        return replace(features, single=bool(clear))
+
+    def _add_up(self, basis: Basis, features: KernelFeatures) -> SummedBasis:
+        """Run over the rows once; blocks keep their rows of Z where leave-one-out needs them."""
+        blocks, kept = self.blocks, self._kept_bytes(features.width, features.in_state)
+        with self.phases("sums"), limited_blas():
+            shift = first_shift(blocks, features, self.bias_penalty == 0)
+            sums: Sums | FoldSums
+            if self.criterion.name == "kfold":
+                rows = blocks if self.unmerged is None else self.unmerged
+                sums = add_up_folds(rows, features, shift, self.count, self.criterion.folds)
+            else:
+                on_device = blocks.place is not None
+                sums = add_up(blocks, features, shift, self.count, kept > 0, on_device)
+        return SummedBasis(basis, features, sums, self, kept, basis.rows.shape[0] - features.size)
+
+    def _kept_bytes(self, width: int, in_state: bool = False) -> int:
+        """Return the bytes of the rows of Z that blocks keep for leave-one-out.
+
+        0 if only a sample is left out, if no left-out residuals are needed, or if they do not fit.
+        """
+        if not self.criterion.left_out or draws_rows(self.blocks, width):
+            return 0
+        rows = 8 * self.blocks.n_rows * (width * (1 + in_state) + 2)
+        needed = rows + 8 * MATRICES * self.folds * width**2
+        return rows if 2 * needed <= self.budget else 0
+
+    # ------------------------------------------------------------------ the best size
+
+    def sum_best_size(
+        self,
+        points_of: Callable[[int], Basis],
+        selector: BasisSelector,
+        largest: int,
+        n_earlier: int,
+    ) -> SummedBasis:
+        """Choose the size of the basis by leave-one-out, also if another criterion chooses C.
+
+        Of a nested basis that costs nothing to choose, such as a random one, all sizes are compared
+        in one pass (`nested.choose_size`), and the smallest that is nearly as good as the best is
+        taken. Others are chosen again at every size, which doubles (`_double_size`), beginning with
+        the ``n_earlier`` points of an earlier fit.
+        """
+        place = self.blocks.place  # memory and time allow so many points
+        largest = min(largest, max(points_within(self.budget, MATRICES * self.folds), 1))
+        if place is None or not doubles_are_fast(place):
+            largest = min(largest, _MOST_POINTS)
+        if place is None:
+            by_work = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
+            largest = min(largest, max(by_work, _ALWAYS_TRIED))
+        if not selector.nested or n_earlier or selector.state_columns(largest):
+            return self._double_size(points_of, max(FIRST_SIZE, n_earlier), largest)
+        with self.phases("select"):
+            basis = points_of(largest)
+            drawn, blocks = None, self.blocks  # sizes are compared on all rows, or on some for all
+            if blocks.n_rows > _ROWS_COMPARED_WHOLE:
+                wanted = _ROWS_COMPARED if place is None else max(_ROWS_COMPARED, 4 * largest)
+                count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
+                rng = np.random.RandomState(self.criterion.seed)
+                drawn = draw_for_all(blocks, count, rng)
+                drawn = None if len(drawn.rows) == drawn.n_rows else drawn  # others have no weight
+            if drawn is not None:
+                blocks = drawn.as_data(blocks, 3 * (largest + 1))
+        given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
+        fit = start_nested(blocks, *given, self.criterion.seed)
+        candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        by_folds = self.criterion.name == "kfold"
+        with self.phases("sizes"), limited_blas():
+            size, compared, judged = choose_size(fit, candidates)
+            dropped = fit.taken - fit.features.size
+            if drawn is not None:
+                compared["rows"] = len(drawn.rows)
+                compared["note"] = note_of_size(fit, size, compared, self.blocks.n_rows)
+                single = fit.in_single and self.blocks.n_rows * size**2 >= nested.WORK_FOR_SINGLE
+                features = fit.features.first(size)
+                features = replace(features, keep=False, single=single)
+            else:
+                evaluation = fit.evaluation if fit.evaluation and fit.evaluation.outside else None
+                model = judged.model if size == fit.features.size else None
+                judged = ChosenC(judged.error, judged.C, model=model, evaluation=evaluation)
+                width = size + fit.features.width - fit.features.size
+                kept = self._kept_bytes(width)
+                features, sums = fit.cut(size, self.count, by_folds or kept > 0)
+        if drawn is None and not by_folds:
+            found = SummedBasis(basis, features, sums, self, kept, judged=judged)
+        else:
+            del fit, blocks  # the columns that they keep
+            found = self._add_up(basis, features)
+            if drawn is None and not self.criterion.left_out:  # nothing else reads the columns
+                self.blocks.map(drop_rows_of_Z)
+        return replace(found, dropped=dropped, sizes=compared)
+
+    def _double_size(
+        self, points_of: Callable[[int], Basis], first: int, largest: int
+    ) -> SummedBasis:
+        """Choose, sum and solve anew at sizes that double, until that hardly pays."""
+        C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        by_loo = replace(self, criterion=Criterion(C, "loo", True, seed=self.criterion.seed))
+
+        def sum_and_solve(size: int) -> SummedBasis:
+            summed = by_loo.sum_size(points_of, size)
+            return replace(summed, solution=by_loo.solve(summed))
+
+        found = grow(sum_and_solve, first, largest)
+        if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
+            return found
+        return self.sum_size(points_of, max(found.features.size, 1))  # all may have been dropped
+
+    # ------------------------------------------------------------------ solving
+
+    def solve(self, summed: SummedBasis) -> Solution:
+        """Solve the small system, unless comparing sizes has done it.
+
+        Where float32 columns lose too much, the rows are summed again in float64, then solved.
+        """
+        if summed.solution is not None:
+            return summed.solution
+        basis, features, by = summed.basis, summed.features, self.criterion
+        if basis.indices is not None:
+            chosen = basis.indices[features.kept]
+            by = replace(by, basis_rows=rows_inside(self.blocks, chosen[chosen >= 0]))
+        by = replace(by, known=summed.judged)
+        with self.phases("solve"), limited_blas(features.width):
+            solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
+        if features.single and self._lost_too_much(summed, solution):
+            exact = self._add_up(basis, replace(features, single=False))
+            return self.solve(replace(exact, dropped=summed.dropped, sizes=summed.sizes))
+        held = summed.kept or 8 * self.blocks.n_rows * features.width * features.in_state
+        details: dict[str, Any] = {"dropped": summed.dropped, "selection": basis.report}
+        if summed.sizes is not None:
+            details["sizes"] = dict(summed.sizes)
+            note = details["sizes"].pop("note", None)
+            if note is not None:
+                details["notes"] = [note, *solution.details.get("notes", ())]
+        return replace(
+            solution,
+            features=replace(features, in_state=False, single=False, keep=False),
+            sums=summed.sums,
+            bytes=held + 8 * 4 * (features.width + 2) ** 2,
+            seconds=self.phases.seconds,
+            details=solution.details | details,
+        )
+
+    def _lost_too_much(self, summed: SummedBasis, solution: Solution) -> bool:
+        """Whether float32 columns change f by more than a small part of its left-out error."""
+        L, rows = to_host(summed.features.L), self.blocks.head(FIRST_ROWS)[0]
+        theta = solution.coef if L is None else L.T @ solution.coef
+        n_outputs, gram = summed.sums.n_outputs, summed.sums.total().gram
+        last = np.asarray(to_host(gram[-1 - n_outputs :, -1 - n_outputs :])).diagonal()
+        most = _FLOAT32_LOSS**2 * float(last[:-1].mean() / last[-1])  # of the targets' spread
+        if solution.left_out is not None:
+            # more rows make f larger: the sample on which sizes were compared saw less
+            most = 4 * MOST_LOST * float(np.nanmean(np.square(solution.left_out).sum(axis=1)))
+        return lost_in_single(summed.features, theta, rows) > most
+
+
+# ---------------------------------------------------------------------------- the small system
 
 
 def solve_sums(
@@ -71,9 +302,8 @@ def solve_sums(
 
     - folds choose C: `_solve_by_folds`
     - one C, no left-out residuals: here, by Cholesky
-    - left-out errors of all rows would take too long: `_solve_by_some_rows`; for GCV, after it has
-      chosen C
-    - nearly all rows are points: `_solve_in_dual`
+    - left-out errors of all rows cost too much: `solve_by_some_rows`, for GCV after the choice
+    - nearly all rows are points: `solve_in_dual`
     - otherwise: here, by eigenvalues for several C, by Cholesky for one
     """
     if isinstance(sums, FoldSums):
@@ -83,19 +313,17 @@ def solve_sums(
     equations, several = normal_equations(sums, features, free_bias), np.ndim(criterion.C) == 1
     if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
-        theta = theta_at(equations, C)
-        return Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
+        return equations.solution(theta_at(equations, C), C)
     by_loo, some_rows = several and criterion.name == "loo", draws_rows(blocks, features.width)
-    rows = blocks, features, sums.shift, equations
     if (by_loo or not several) and some_rows:
-        return _solve_by_some_rows(*rows, criterion)
+        return solve_by_some_rows(blocks, equations, criterion)
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
     share = 0.5 if blocks.n_rows <= _ROWS_FOR_DUAL else 0.95
     if (
         features.width > share * blocks.n_rows
         and abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n  # not a batch of them
     ):
-        return _solve_in_dual(blocks, features, equations, criterion)
+        return solve_in_dual(blocks, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     if several or not len(equations.c):  # no function but the bias has no triangular factor
         models = models_of_C(equations, candidates, blocks.place)
@@ -107,7 +335,7 @@ def solve_sums(
     curve = None
     if by_loo:
         asked: Any = {"basis_rows": criterion.basis_rows, "judge": criterion.judge}
-        curve = left_out_errors(*rows, models, keep=kept, **asked)
+        curve = left_out_errors(blocks, equations, models, keep=kept, **asked)
     elif several:
         curve = models.gcv(equations)
         if len(curve) > 1 and not np.isfinite(curve).any():
@@ -116,22 +344,18 @@ def solve_sums(
     C, left_out = float(candidates[best]), None
     if curve is not None and criterion.left_out and some_rows:  # GCV looked at no row
         model = replace(models, weights=models.weights[:, [best]])
-        found = _solve_by_some_rows(*rows, replace(criterion, C=C, known=None), model)
+        chosen = replace(criterion, C=C, known=None)
+        found = solve_by_some_rows(blocks, equations, chosen, model)
         return replace(found, curve=curve, error=float(curve[best]))
     # at one C by triangular solves, which lose fewer digits than the inverse in the models
     theta = models.theta(best) if several else theta_at(equations, C)
     if criterion.left_out:
         if not (by_loo and kept):
-            left_out_errors(*rows, replace(models, weights=models.weights[:, [best]]), keep=True)
+            model = replace(models, weights=models.weights[:, [best]])
+            left_out_errors(blocks, equations, model, keep=True)
         (left_out,) = blocks.collect(pop_left_out, best if by_loo and kept else 0)
-    return Solution(
-        "primal",
-        features.coefficients(theta),
-        **equations.describe(theta, C),
-        left_out=left_out,
-        curve=curve,
-        error=np.nan if curve is None else float(curve[best]),
-    )
+    error = np.nan if curve is None else float(curve[best])
+    return equations.solution(theta, C, left_out=left_out, curve=curve, error=error)
 
 
 def _solve_by_folds(
@@ -150,100 +374,3 @@ def _solve_by_folds(
     solution = solve_sums(blocks, features, sums.total(), free_bias, chosen)
     details = solution.details | {"criterion": "kfold"}
     return replace(solution, curve=curve, error=float(curve[best]), details=details)
-
-
-def _solve_by_some_rows(
-    blocks: RowBlocks,
-    features: FeatureMap,
-    shift: Array,
-    equations: NormalEquations,
-    criterion: Criterion,
-    model: RidgeModels | None = None,
-) -> Solution:
-    """Choose C by the left-out errors of rows that stand for all; keep those at the C taken.
-
-    At one C, which may have been chosen already with its ``model``, the rows only calibrate.
-    """
-    known, several, curve = criterion.known, np.ndim(criterion.C) == 1, None
-    evaluation = None if known is None else known.evaluation
-    if evaluation is None:
-        given = len(shift), criterion.basis_rows, criterion.seed, model is not None
-        evaluation = draw_evaluation_rows(blocks, *given)
-        evaluation.blocks.map(keep_rows_of_Z, features, shift)
-    rows = evaluation.blocks, features, shift, equations
-    errors = partial(left_out_errors, *rows, judge=criterion.judge)
-    if several:
-        if known is not None and criterion.judge != "squared":  # by which sizes were compared
-            known = replace(known, model=None)
-        found = search(equations, np.asarray(criterion.C, dtype=np.float64), errors, known)
-        C, model, curve = found.C, found.model, found.curve
-    else:
-        C = float(np.asarray(criterion.C))
-        model = model_at(equations, C) if model is None else model
-    assert model is not None
-    error = float(errors(model, keep=True)[0])
-    drawn, (left_out,) = evaluation.drawn, evaluation.blocks.collect(pop_left_out, 0)
-    theta, spread = model.theta(), standard_error(np.square(left_out).sum(axis=1), drawn.weight)
-    note = (
-        f"{'C was chosen by' if several else 'Calibrated on'} the left-out errors of "
-        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {error:.4g} "
-        f"with a standard error of {spread:.2g}."
-    )
-    return Solution(
-        "primal",
-        features.coefficients(theta),
-        **equations.describe(theta, C),
-        left_out=left_out,
-        drawn=drawn,
-        curve=curve,
-        error=error,
-        details={"left_out_on": len(drawn.rows), "notes": [note]},
-    )
-
-
-def _solve_in_dual(
-    blocks: RowBlocks, features: FeatureMap, equations: NormalEquations, criterion: Criterion
-) -> Solution:
-    """Leave-one-out and GCV where the basis is nearly all rows: both cancel in the primal.
-
-    The same model is the dual LS-SVM with the kernel Phi Phi', where they do not.
-    """
-    wide = replace(features, single=False) if isinstance(features, KernelFeatures) else features
-    Phi = blocks.concatenate(_all_features, wide)
-    Y, weight = blocks.targets_of(np.arange(blocks.n_rows))
-    weight = np.ones(len(Y)) if weight is None else weight
-    used = np.flatnonzero(weight > 0)
-    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
-    basis_rows = criterion.basis_rows
-    if basis_rows is not None:
-        basis_rows = np.flatnonzero(np.isin(used, basis_rows))
-    every = solve_for_every_C(
-        Phi[used] @ Phi[used].T,
-        Y[used],
-        weight[used],
-        candidates,
-        0.0 if equations.free_bias else np.inf,  # a penalised bias is a column of Phi
-        criterion.name,
-        count=equations.count,
-        basis_rows=basis_rows,
-        judge=criterion.judge,
-    )
-    theta = Phi[used].T @ every.coef
-    known = equations.describe(theta, every.C)
-    if equations.free_bias:
-        known["b"] = every.b
-    left_out = np.full(Y.shape, np.nan)
-    left_out[used] = every.left_out
-    return Solution(
-        "primal",
-        features.coefficients(theta),
-        **known,
-        left_out=left_out,
-        curve=every.curve if np.ndim(criterion.C) == 1 else None,
-        error=every.error,
-    )
-
-
-@declare("X")
-def _all_features(block: Block, features: FeatureMap) -> Any:
-    return as_float64(features.of(block))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from leansvm.basis import Basis
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.kernels import Kernel
-from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sparse import SparseProblem
+from leansvm.ridge.criteria import Criterion
+from leansvm.ridge.primal import SparseProblem
 from leansvm.ridge.without_row import LeftOut
 from leansvm.rows import MemoryBlocks, RowBlocks
 

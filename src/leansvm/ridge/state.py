@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis.features import KernelFeatures
+from leansvm.ridge.criteria import Criterion
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
-from leansvm.ridge.primal import Criterion, solve_sums
-from leansvm.ridge.sparse import check_memory
+from leansvm.ridge.primal import solve_sums
 from leansvm.ridge.state_checks import (
     StateError,
     class_weights,
@@ -27,7 +27,7 @@ from leansvm.ridge.state_checks import (
     refuse_parameters,
     refuse_strangers,
 )
-from leansvm.ridge.sums import Sums, add_up
+from leansvm.ridge.sums import Sums, add_up, check_memory
 from leansvm.rows import MemoryBlocks, RowBlocks, points_among
 from leansvm.solution import Solution
 

@@ -1,34 +1,26 @@
-"""What the squared loss needs of the rows: Z'Z for Z = S^1/2 [Phi, Y, 1], added up block by block.
+"""What the squared loss needs of all rows: Z'Z for Z = S^1/2 [Phi, Y, 1], added up block by block.
 
-Phi_c = Phi less its weighted column means gives the normal equations of zhou2016, (9) and (11):
-
-    (I/C + Phi_c' S Phi_c) theta = Phi_c' S y_c,    b from the means.
-
-Everything beyond the sums is of the size of the basis. A penalised bias is a constant column
-1/sqrt(A) of Phi.
+Everything beyond the sums is of the size of the basis (`equations`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._accelerated import add_to_diagonal, gram
-from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
+from leansvm._accelerated import gram
+from leansvm._array_api import to_host
 from leansvm.basis import on_device
-from leansvm.basis.features import ColumnRows, FeatureMap
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.basis.features import FeatureMap
+from leansvm.ridge.equations import MomentRows, rows_of_Z
+from leansvm.rows import Block, RowBlocks, check_points, declare
 
 Array = NDArray[np.float64]
 FIRST_ROWS = 256  # rows whose means shift the sums
-_PANEL = 256  # rows of a matrix at a time
-NOT_FINITE = (
-    "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
-    "X, y or sample_weight."
-)
+MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
 
 
 @dataclass
@@ -87,6 +79,11 @@ def add_up(
     return Sums(shift, total, outputs, float(total[-1, -1]) if count is None else count)
 
 
+def check_memory(points: int, budget: int, folds: int) -> None:
+    """Refuse sums of so many points and folds, and the solution from them, beyond the budget."""
+    check_points(points, budget, MATRICES * folds)
+
+
 def first_shift(
     blocks: RowBlocks, features: FeatureMap, free_bias: bool, n_rows: int = FIRST_ROWS
 ) -> Array:
@@ -121,148 +118,7 @@ def moments_of_targets(block: Block, shift: Array) -> Array:
     return np.asarray(Y.T @ (Y if block.weight is None else Y * block.weight[:, None]))
 
 
-@dataclass
-class MomentRows:
-    """Rows of Z that a block keeps for a second pass."""
-
-    Z: Any
-
-
 @declare("X", "y", "weight", keeps=MomentRows)
 def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
     block.keep(MomentRows(rows_of_Z(block, features, shift)))
     return _gram_of_block(block, features, shift)
-
-
-@declare("X", "y", "weight", keeps=MomentRows)
-def keep_rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> None:
-    """Let a block keep its rows of Z."""
-    block.keep(MomentRows(rows_of_Z(block, features, shift)))
-
-
-def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
-    """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed.
-
-    Kept rows must be of these features and this shift: `drop_rows_of_Z` before there are others.
-    """
-    known = block.state.get(MomentRows)
-    if known is not None:
-        return known.Z
-    n, columns = block.stop - block.start, len(shift) + 1
-    if foreign_namespace(block.X) is None:
-        Z = np.empty((n, columns), np.float32 if features.single else np.float64, features.order)
-    else:  # in float32, Z'Z is added up in float64 all the same
-        if features.single or not on_device.stays(block.X, columns):
-            Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
-        else:
-            Z = empty((columns, n), block.X).T  # parts of its columns are multiplied
-    width = features.width
-    features.of(block, out=Z[:, :width])
-    xp = namespace(Z)
-    if xp is np:  # targets are centred before they are rounded
-        Z[:, :width] -= shift[:width].astype(Z.dtype, copy=False)
-        Z[:, width:-1] = block.y - shift[width:]
-    else:
-        Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
-        Z[:, :-1] -= xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
-    Z[:, -1] = 1.0
-    if block.weight is not None:
-        Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
-    return Z
-
-
-@declare(keeps=(MomentRows, ColumnRows))
-def drop_rows_of_Z(block: Block) -> None:
-    """Let go of the rows of Z, and of whitened columns, that a block keeps."""
-    block.state.pop(MomentRows, None)
-    block.state.pop(ColumnRows, None)
-
-
-@dataclass
-class NormalEquations:
-    """Centred second moments: M = Phi_c'S Phi_c, c = Phi_c'S Y_c and what the bias needs."""
-
-    n: float
-    count: float
-    gram: Any  # M + a a'/n; on the host or, of a large basis, where the rows are
-    c: Array
-    yy: Array  # Y_c'S Y_c, one number per output
-    mean_phi: Array
-    mean_y: Array
-    free_bias: bool
-    constant: float | None  # of the bias's column
-    a: Array | None = None  # sums of the columns where the bias is free, or none to subtract
-
-    def matrix(self, lam: float = 0.0) -> Any:
-        """Return M + lam I, a new matrix where ``gram`` is; on the host no other is made."""
-        if not isinstance(self.gram, np.ndarray):
-            M = self.gram + 0.0
-            if self.a is not None:
-                M -= like_rows(self.a, M)[:, None] * like_rows(self.a / self.n, M)
-            return add_to_diagonal(M, like_rows(np.full(len(self.c), lam), M)) if lam else M
-        M = np.array(self.gram, order="C")
-        if self.a is not None:
-            for start in range(0, len(M), _PANEL):
-                rows = slice(start, start + _PANEL)
-                M[rows] -= np.outer(self.a[rows], self.a / self.n)
-        M.flat[:: len(M) + 1] += lam
-        return M
-
-    def mean_square(self) -> float:
-        """Return the mean of |phi_c|^2 over the rows."""
-        trace = float(np.sum(to_host(namespace(self.gram).linalg.diagonal(self.gram))))
-        return (trace - (0.0 if self.a is None else float(self.a @ self.a) / self.n)) / self.n
-
-    def first(self, columns: NDArray[np.intp]) -> NormalEquations:
-        """Return the equations of some columns."""
-        return replace(
-            self,
-            gram=self.gram[np.ix_(columns, columns)],
-            c=self.c[columns],
-            mean_phi=self.mean_phi[columns],
-            a=None if self.a is None else self.a[columns],
-        )
-
-    def describe(self, theta: Array, C: float) -> dict[str, Any]:
-        """Return what `Solution` wants to know: b, C, objective, relative norm of its gradient.
-
-        The objective 1/2 |theta|^2 + C/2 RSS is summed over outputs.
-        """
-        b = np.zeros(theta.shape[1]) if self.constant is None else self.constant * theta[-1]
-        if self.free_bias:
-            b = self.mean_y - self.mean_phi @ theta
-        M_theta = np.asarray(to_host(self.gram @ like_rows(theta, self.gram)))
-        if self.a is not None:
-            M_theta = M_theta - np.outer(self.a, self.a @ theta / self.n)
-        rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
-        objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
-        scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
-        gradient = theta / C + M_theta - self.c
-        residual = float(np.linalg.norm(gradient)) / scale
-        return {"b": b, "C": C, "objective": float(objective), "residual": residual}
-
-
-def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
-    """Centre the sums when the bias is free."""
-    G, r, xp = sums.gram, features.width, namespace(sums.gram)
-    if not bool(xp.all(xp.isfinite(G))):
-        raise ValueError(NOT_FINITE)
-    last = np.array(to_host(G[:, r:]))  # what goes with Y and 1 is small
-    n = float(last[-1, -1])
-    a, sy = last[:r, -1], last[r:-1, -1]
-    c, yy = last[:r, :-1].copy(), last[r:-1, :-1].diagonal().copy()
-    if free_bias:
-        c -= np.outer(a, sy) / n
-        yy -= sy**2 / n
-    return NormalEquations(
-        n,
-        sums.count,
-        G[:r, :r],
-        c,
-        np.maximum(yy, 0.0),
-        sums.shift[:r] + a / n,
-        sums.shift[r:] + sy / n,
-        free_bias,
-        features.constant,
-        a if free_bias else None,
-    )

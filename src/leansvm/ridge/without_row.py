@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
 from leansvm.ridge.criteria import FLOOR
-from leansvm.ridge.factor import RidgeModels, model_at
+from leansvm.ridge.equations import RidgeModels, model_at, normal_equations
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
 from leansvm.ridge.pairs import squares_by_pairs, sums_by_forms
-from leansvm.ridge.sums import Sums, normal_equations
+from leansvm.ridge.sums import Sums
 from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]

@@ -1,6 +1,12 @@
-"""Factors of M + 1/C, M = Phi_c'S Phi_c: models for every C, or of every size, at once.
+"""From rows to models of the squared loss: rows of Z, normal equations, and their factors.
 
-Each factor has coordinates e = Q'phi of a (centred) row in which many models are simple:
+With Z = S^1/2 [Phi, Y, 1] the sums Z'Z give, about the weighted means, M = Phi_c' S Phi_c and the
+normal equations of zhou2016, (9) and (11):
+
+    (M + I/C) theta = Phi_c' S y_c,    b from the means.
+
+A penalised bias is a constant column 1/sqrt(A) of Phi. Models for every C, or of every size, come
+from one factor: it has coordinates e = Q'phi of a (centred) row in which many models are simple:
 
 - M = V diag(sigma) V' (`models_of_C`): theta = V z / (sigma + 1/C) with z = V'c, and leverages
   h = sum_j e_j^2 / (sigma_j + 1/C).
@@ -11,20 +17,191 @@ Each factor has coordinates e = Q'phi of a (centred) row in which many models ar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._accelerated import cholesky_lower, solve_lower
-from leansvm._array_api import empty, identity, like_rows, matmul_into, namespace, to_host
+from leansvm._accelerated import add_to_diagonal, cholesky_lower, solve_lower
+from leansvm._array_api import (
+    as_float64,
+    empty,
+    foreign_namespace,
+    identity,
+    like_rows,
+    matmul_into,
+    namespace,
+    to_host,
+)
 from leansvm.basis import on_device
+from leansvm.basis.features import ColumnRows, FeatureMap
 from leansvm.linalg import cholesky_in_place, cholesky_solve
-from leansvm.ridge.sums import NormalEquations
+from leansvm.rows import Block, declare
+from leansvm.solution import Solution
+
+if TYPE_CHECKING:
+    from leansvm.ridge.sums import Sums
 
 Array = NDArray[np.float64]
-_PANEL = 512  # columns of a triangular product at a time
+_ROWS, _PANEL = 256, 512  # rows of a matrix, and columns of a triangular product, at a time
+NOT_FINITE = (
+    "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
+    "X, y or sample_weight."
+)
+
+
+# ---------------------------------------------------------------------------- rows of Z
+
+
+@dataclass
+class MomentRows:
+    """Rows of Z that a block keeps for a second pass."""
+
+    Z: Any
+
+
+@declare("X", "y", "weight", keeps=MomentRows)
+def keep_rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> None:
+    """Let a block keep its rows of Z."""
+    block.keep(MomentRows(rows_of_Z(block, features, shift)))
+
+
+def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
+    """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed.
+
+    Kept rows must be of these features and this shift: `drop_rows_of_Z` before there are others.
+    """
+    known = block.state.get(MomentRows)
+    if known is not None:
+        return known.Z
+    n, columns = block.stop - block.start, len(shift) + 1
+    if foreign_namespace(block.X) is None:
+        Z = np.empty((n, columns), np.float32 if features.single else np.float64, features.order)
+    else:  # in float32, Z'Z is added up in float64 all the same
+        if features.single or not on_device.stays(block.X, columns):
+            Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
+        else:
+            Z = empty((columns, n), block.X).T  # parts of its columns are multiplied
+    width = features.width
+    features.of(block, out=Z[:, :width])
+    xp = namespace(Z)
+    if xp is np:  # targets are centred before they are rounded
+        Z[:, :width] -= shift[:width].astype(Z.dtype, copy=False)
+        Z[:, width:-1] = block.y - shift[width:]
+    else:
+        Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
+        Z[:, :-1] -= xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
+    Z[:, -1] = 1.0
+    if block.weight is not None:
+        Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
+    return Z
+
+
+@declare(keeps=(MomentRows, ColumnRows))
+def drop_rows_of_Z(block: Block) -> None:
+    """Let go of the rows of Z, and of whitened columns, that a block keeps."""
+    block.state.pop(MomentRows, None)
+    block.state.pop(ColumnRows, None)
+
+
+# ---------------------------------------------------------------------------- normal equations
+
+
+@dataclass
+class NormalEquations:
+    """Centred second moments: M = Phi_c'S Phi_c, c = Phi_c'S Y_c and what the bias needs."""
+
+    features: FeatureMap  # whose columns these are
+    shift: Array  # of the rows of Z
+    n: float
+    count: float
+    gram: Any  # M + a a'/n; on the host or, of a large basis, where the rows are
+    c: Array
+    yy: Array  # Y_c'S Y_c, one number per output
+    mean_phi: Array
+    mean_y: Array
+    free_bias: bool
+    a: Array | None = None  # sums of the columns where the bias is free, or none to subtract
+
+    def matrix(self, lam: float = 0.0) -> Any:
+        """Return M + lam I, a new matrix where ``gram`` is; on the host no other is made."""
+        if not isinstance(self.gram, np.ndarray):
+            M = self.gram + 0.0
+            if self.a is not None:
+                M -= like_rows(self.a, M)[:, None] * like_rows(self.a / self.n, M)
+            return add_to_diagonal(M, like_rows(np.full(len(self.c), lam), M)) if lam else M
+        M = np.array(self.gram, order="C")
+        if self.a is not None:
+            for start in range(0, len(M), _ROWS):
+                rows = slice(start, start + _ROWS)
+                M[rows] -= np.outer(self.a[rows], self.a / self.n)
+        M.flat[:: len(M) + 1] += lam
+        return M
+
+    def mean_square(self) -> float:
+        """Return the mean of |phi_c|^2 over the rows."""
+        trace = float(np.sum(to_host(namespace(self.gram).linalg.diagonal(self.gram))))
+        return (trace - (0.0 if self.a is None else float(self.a @ self.a) / self.n)) / self.n
+
+    def first(self, columns: NDArray[np.intp]) -> NormalEquations:
+        """Return the equations of some columns."""
+        return replace(
+            self,
+            gram=self.gram[np.ix_(columns, columns)],
+            c=self.c[columns],
+            mean_phi=self.mean_phi[columns],
+            a=None if self.a is None else self.a[columns],
+        )
+
+    def solution(self, theta: Array, C: float, **others: Any) -> Solution:
+        """Return the model with its objective and the relative norm of its gradient.
+
+        The objective 1/2 |theta|^2 + C/2 RSS is summed over outputs. ``others`` are further fields.
+        """
+        constant = self.features.constant
+        b = np.zeros(theta.shape[1]) if constant is None else constant * theta[-1]
+        if self.free_bias:
+            b = self.mean_y - self.mean_phi @ theta
+        M_theta = np.asarray(to_host(self.gram @ like_rows(theta, self.gram)))
+        if self.a is not None:
+            M_theta = M_theta - np.outer(self.a, self.a @ theta / self.n)
+        rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
+        objective = float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
+        scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
+        residual = float(np.linalg.norm(theta / C + M_theta - self.c)) / scale
+        coef = self.features.coefficients(theta)
+        return Solution("primal", coef, b, C, objective, residual, **others)
+
+
+def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
+    """Centre the sums when the bias is free."""
+    G, r, xp = sums.gram, features.width, namespace(sums.gram)
+    if not bool(xp.all(xp.isfinite(G))):
+        raise ValueError(NOT_FINITE)
+    last = np.array(to_host(G[:, r:]))  # what goes with Y and 1 is small
+    n = float(last[-1, -1])
+    a, sy = last[:r, -1], last[r:-1, -1]
+    c, yy = last[:r, :-1].copy(), last[r:-1, :-1].diagonal().copy()
+    if free_bias:
+        c -= np.outer(a, sy) / n
+        yy -= sy**2 / n
+    return NormalEquations(
+        features,
+        sums.shift,
+        n,
+        sums.count,
+        G[:r, :r],
+        c,
+        np.maximum(yy, 0.0),
+        sums.shift[:r] + a / n,
+        sums.shift[r:] + sy / n,
+        free_bias,
+        a if free_bias else None,
+    )
+
+
+# ---------------------------------------------------------------------------- models
 
 
 @dataclass(frozen=True)
@@ -140,7 +317,7 @@ def models_of_sizes(
     The orthonormal columns of a ``rotation`` (points x nested ones) turn Phi so that its first
     columns are those of the first points.
     """
-    c, offset = equations.c, int(equations.constant is not None)
+    c, offset = equations.c, int(equations.features.constant is not None)
     if rotation is not None:
         wide = np.zeros((len(c), rotation.shape[1] + offset))
         wide[: len(rotation), : rotation.shape[1]] = rotation
