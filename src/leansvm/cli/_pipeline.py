@@ -21,6 +21,7 @@ FAMILIES = {
     "low-rank": ("LowRankLSSVC", "LowRankLSSVR"),
     "l2": ("L2SVC", None),
 }
+_FEW_NUMBERS = 20  # different ones, which may be classes
 AUTO = "sparse"  # the family whose defaults need nothing set by hand
 
 
@@ -41,7 +42,11 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
             f"(--task regression treats them as numbers)"
         )
         return "classification"
-    notes.append("the target is a number (--task classification treats its values as classes)")
+    if distinct <= _FEW_NUMBERS:
+        notes.append(
+            f"the target has {distinct} different numbers, which are predicted as numbers (--task "
+            f"classification treats them as classes)"
+        )
     return "regression"
 
 

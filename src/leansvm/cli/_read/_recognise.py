@@ -280,6 +280,8 @@ def _refuse(
             f"; correct it, read it as a missing value with --missing '{value}', or read the "
             f"column as text with --column '{name}=category'"
         )
+    else:
+        text += "; correct it, or leave it empty if the value is unknown"
     raise CommandError(text)
 
 

@@ -133,8 +133,15 @@ def tuning(run: TrainingRun) -> str:
     tables += html.table(["parameter", "value"], used, "Values used; all others are defaults")
     text = f"{len(run.trials)} combinations were compared." if run.trials else ""
     if not run.trials:
-        own = {"C": isinstance(model.C, str), "gamma": hasattr(model, "feature_scales_")}
-        learned = " and ".join(name for name, by_itself in own.items() if by_itself)
+        learns = hasattr(model, "feature_scales_")
+        own = {
+            "C": isinstance(model.C, str),
+            "the kernel": learns and model.kernel == "auto",
+            "the scales of the features": learns,
+            "the number of points": getattr(model, "n_basis", 0) == "auto",
+        }
+        *names, last = [name for name, by_itself in own.items() if by_itself] or [""]
+        learned = f"{', '.join(names)} and {last}" if names else last
         text = f"The fit chose {learned} by itself." if learned else ""
     text = text or "All parameters were given; `leansvm tune` compares values."
     return html.section("What was tuned", html.figures(figures) + tables, text, "tuning")
