@@ -33,7 +33,7 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+    X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features), or data set
         Rows.
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         Their labels or targets; None for a data set in files, which has them.
@@ -125,7 +125,7 @@ class Classifier(ClassifierMixin, Machine):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -142,7 +142,7 @@ class Classifier(ClassifierMixin, Machine):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -167,7 +167,7 @@ class Classifier(ClassifierMixin, Machine):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -187,7 +187,7 @@ class Classifier(ClassifierMixin, Machine):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -246,7 +246,7 @@ class Regressor(RegressorMixin, Machine):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
