@@ -163,8 +163,8 @@ class KernelMachine(Machine):
         if self._saved_small:
             raise ValueError(
                 f"This {type(self).__name__} was loaded from a file or copied without the sums "
-                f"over its rows, so it cannot continue. Set keep_state=True before you save or pickle a "
-                f"model, or call fit."
+                f"over its rows, so it cannot continue. Set keep_state=True before you save or "
+                f"pickle a model, or call fit."
             )
         for name, before in vars(self).get("_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)
