@@ -340,6 +340,8 @@ def test_the_text_names_the_class():
     assert "decision value of 'yes' when a column" in repr(found)
     three = np.where(X[:, 1] > 1, "perhaps", words)
     found = effects(model.fit(X, three), X)
+    pytest.importorskip("matplotlib").use("Agg")
+    assert EffectsDisplay(found).plot().axes_[0].get_ylabel() == "change towards 'no'"
     assert "of the class that changes most" in repr(found) and "'perhaps'" in found.what(1)
 
 
