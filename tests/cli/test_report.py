@@ -374,6 +374,35 @@ def test_predict_prints_the_scores_of_the_rare_class(run, rare):
     assert 0.5 < scores["scores"]["AUC"] <= 1 and "accuracy" in scores
 
 
+@pytest.mark.parametrize(
+    ("options", "by"),
+    [
+        (("--grid", "gamma=0.001,1"), "auc"),
+        (("-e", "reduced", "--grid", "C=0.00001,1"), "auc"),
+        (("--grid", "gamma=0.001,1", "--metric", "log-loss"), "log-loss"),
+    ],
+)
+@pytest.mark.usefixtures("empty_drawings")
+def test_a_search_with_a_rare_class_is_not_by_accuracy(run, rare, options, by):
+    import json
+
+    rare.drop(columns="day").to_csv("d.csv", index=False)
+    files = ("d.csv", "-t", "outcome", "-o", "m.skops", "--report", "r.html")
+    done = run("tune", *files, "--set", "n_basis=20", *options)
+    assert done.exit_code == 0, done.stderr
+    assert f"2 candidates tried and compared by {by}" in done.stderr
+    assert f'<th scope="col">{by}</th>' in Path("r.html").read_text(encoding="utf-8")
+    found = json.loads(run("info", "m.skops", "--json").stdout)["metadata"]["trials"]
+    scores = [trial["score"] for trial in found]
+    best = min(scores) if by == "log-loss" else max(scores)
+    name = "C" if "reduced" in options else "gamma"
+    from leansvm import load
+
+    assert getattr(load("m.skops")[-1], name) == found[scores.index(best)][name]
+    done = run("tune", *files, "--metric", "auc", "--no-calibrate")
+    assert done.exit_code == 2 and "needs probabilities" in done.stderr
+
+
 @pytest.mark.usefixtures("empty_drawings")
 def test_effects_go_up_towards_the_class_looked_for(run, rare):
     from leansvm import load

@@ -48,6 +48,7 @@ class TrainingRun:
     trials: list[dict[str, Any]] = field(default_factory=list)
     positive: Any = None  # the class of two that is looked for
     metric: str | None = None  # of --metric
+    compared_by: str | None = None  # metric of a search; None: accuracy or R²
 
     @property
     def y(self) -> np.ndarray:
