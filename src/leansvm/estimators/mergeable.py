@@ -95,8 +95,8 @@ class Mergeable(KernelMachine):
             return self._features, self._sums
         if rows is None:
             raise ValueError(
-                f"This {type(self).__name__} was loaded from a file or copied, and its training "
-                f"rows are not in the file. Call keep_rows(X, y) with them, or set keep_state=True "
+                f"This {type(self).__name__} was loaded from a file or copied, and no longer "
+                f"knows its training rows. Call keep_rows(X, y) with them, or set keep_state=True "
                 f"before you save or pickle a model."
             )
         kernel = self._model()[0].kernel
