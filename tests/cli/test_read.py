@@ -181,7 +181,9 @@ def test_parquet_text_of_nearly_numbers_is_noted(tmp_path):
     path = parquet_of(tmp_path / "d.parquet", a=texts, y=["u", "v"] * 30 + ["u"])
     data = read(path, target="y")
     assert data.kinds == {"a": "category"}
-    assert "'a' is text, because 1 of its 61 different values are not numbers" in data.notes[0]
+    assert (
+        "'a' is read as text, because 1 of its 61 different values is not a number" in data.notes[0]
+    )
 
 
 def test_svmlight_and_npz(file, tmp_path):

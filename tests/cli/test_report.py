@@ -2,6 +2,7 @@
 
 import html
 import re
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,7 +117,7 @@ def test_learned_scales_are_drawn_and_put_in_words(learned):
     assert "How quickly does it" in page and "how quickly the kernel changes" in page
     assert ">20 of 25 features<" in page
     assert "does not use 23 of 25 features: x2, x3" in page
-    assert "The fit chose C and gamma by itself" in page
+    assert "The fit chose C and the scales of the features by itself" in page
 
 
 def test_equal_scales_are_not_drawn():
@@ -362,6 +363,46 @@ def test_the_rarer_class_is_looked_for(run, rare):
     assert "Column 'country' is left out" in text and "effect of country" not in page
 
 
+def test_predict_prints_the_scores_of_the_rare_class(run, rare):
+    import json
+
+    rare.to_csv("d.csv", index=False)
+    assert run("train", "d.csv", "-t", "outcome", "-o", "m.skops", *QUICK).exit_code == 0
+    done = run("predict", "m.skops", "d.csv", "-o", "p.csv")
+    assert "accuracy 0.9" in done.stderr and "recall of fraud" in done.stderr
+    scores = json.loads(run("predict", "m.skops", "d.csv", "-o", "p.csv", "--json").stdout)
+    assert 0.5 < scores["scores"]["AUC"] <= 1 and "accuracy" in scores
+
+
+@pytest.mark.parametrize(
+    ("options", "by"),
+    [
+        (("--grid", "gamma=0.001,1"), "auc"),
+        (("-e", "reduced", "--grid", "C=0.00001,1"), "auc"),
+        (("--grid", "gamma=0.001,1", "--metric", "log-loss"), "log-loss"),
+    ],
+)
+@pytest.mark.usefixtures("empty_drawings")
+def test_a_search_with_a_rare_class_is_not_by_accuracy(run, rare, options, by):
+    import json
+
+    rare.drop(columns="day").to_csv("d.csv", index=False)
+    files = ("d.csv", "-t", "outcome", "-o", "m.skops", "--report", "r.html")
+    done = run("tune", *files, "--set", "n_basis=20", *options)
+    assert done.exit_code == 0, done.stderr
+    assert f"2 candidates tried and compared by {by}" in done.stderr
+    assert f'<th scope="col">{by}</th>' in Path("r.html").read_text(encoding="utf-8")
+    found = json.loads(run("info", "m.skops", "--json").stdout)["metadata"]["trials"]
+    scores = [trial["score"] for trial in found]
+    best = min(scores) if by == "log-loss" else max(scores)
+    name = "C" if "reduced" in options else "gamma"
+    from leansvm import load
+
+    assert getattr(load("m.skops")[-1], name) == found[scores.index(best)][name]
+    done = run("tune", *files, "--metric", "auc", "--no-calibrate")
+    assert done.exit_code == 2 and "needs probabilities" in done.stderr
+
+
 @pytest.mark.usefixtures("empty_drawings")
 def test_effects_go_up_towards_the_class_looked_for(run, rare):
     from leansvm import load
@@ -483,7 +524,9 @@ def test_the_warning_of_a_rare_class_comes_once(run, tmp_path):
     (tmp_path / "d.csv").write_text("\n".join(["x,y", *lines]))
     done = run("train", "d.csv", "-t", "y", "-o", "m", "-s", "n_basis=10", "--cv", "5")
     assert done.exit_code == 0, done.output
-    assert done.stderr.count("predicts 'no' for every training row") == 1
+    notes = " ".join(done.stderr.split())
+    assert notes.count("predicts 'no' for every training row") == 1
+    assert "train with --set class_weight=balanced" in notes and "predict_proba" not in notes
 
 
 @pytest.mark.usefixtures("empty_drawings")
@@ -506,6 +549,11 @@ def test_the_effect_of_a_date_is_drawn_by_day_and_hour(run):
     assert label == "hour of the day" and list(hours) == list(range(24))
     true = 10 * np.sin(2 * np.pi * hours / 24)
     assert np.corrcoef(change, true)[0, 1] > 0.95
+    some = frame[frame.when.dt.hour.between(3, 20)][["when", "noise"]]
+    model = load("m.skops")[-1].fit(some, frame.y[some.index])
+    with warnings.catch_warnings():  # other hours are tried on purpose
+        warnings.simplefilter("error")
+        of_dates(TrainingRun(data, "regression", None, model, []), some, "when")
 
 
 @pytest.mark.usefixtures("empty_drawings")

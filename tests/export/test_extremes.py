@@ -364,5 +364,5 @@ def test_only_clear_dates_are_taken_as_text(tmp_path):
     *dates, slashes, words, truth = json.loads(in_node(tmp_path, to_js(model), script)[0])
     expected = model.predict(pd.DataFrame({"day": [days[5]], "c": ["a"]}))[0]
     assert dates == pytest.approx([expected] * 3)
-    assert "Column 'day' held dates" in slashes and "and now '01/06/2024'" in slashes
-    assert "and now 'Jan 6 2024'" in words and "and now true" in truth
+    assert "Column 'day' had dates" in slashes and "but now '01/06/2024'" in slashes
+    assert "but now 'Jan 6 2024'" in words and "but now true" in truth

@@ -130,7 +130,7 @@ def test_booleans_with_missing_values(write, names):
     np.testing.assert_allclose(found[:, 0], model.decision_function(table), atol=1e-11)
     small = compress(model, table, np.arange(100) % 3 == 0)
     assert small.trials[0]["error"] <= small.trials[0]["allowed"]
-    with pytest.raises(ValueError, match="'gaps' held yes/no values in training, and now '2'"):
+    with pytest.raises(ValueError, match="'gaps' had yes/no values in training, but now '2'"):
         model.predict(table.assign(gaps=2))
 
 
@@ -176,13 +176,13 @@ for (const row of [null, 5, "text", undefined])
     np.testing.assert_allclose(np.array(found[: len(good)], float), expected, atol=1e-12)
     messages, others = found[len(good) : -4], found[-4:]
     for row, message in zip(bad[:-2], messages[:-2], strict=True):
-        with pytest.raises(ValueError, match=r"held|A row has") as raised:
+        with pytest.raises(ValueError, match=r"had|A row has") as raised:
             predictor.predict(row)
         if isinstance(row.get("answer"), float):  # text in a frame
             assert message == str(raised.value).replace("'0.5'", "0.5")
         else:
             assert message.replace("'", "") == str(raised.value).replace("'", "")
-    assert messages[-2].startswith("Column 'code' held text in training, and now")
+    assert messages[-2].startswith("Column 'code' had text in training, but now")
     assert messages[-1] == "a row has 3 values, not 2"
     assert set(others) == {"a row is an array, or an object by the names of features"}
 

@@ -300,6 +300,51 @@ def test_a_number_with_gaps_has_a_slope(rows):
     assert list(found.grids[3]) == ["missing"] and found.strength[0, 3] == 0
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_numbers_and_dates_in_text_have_slopes(rows, library):
+    library = pytest.importorskip(library)
+    moments = np.datetime64("2024-05-01") + np.arange(150).astype("timedelta64[D]")
+    typed = {"x": rows[0][:, 0].round(3), "when": moments, "z": rows[0][:, 1]}
+    text = {"x": [f"{v:.3f}" for v in typed["x"]], "when": moments.astype(str), "z": typed["z"]}
+    text["x"][3] = "n/a"
+    typed["x"][3] = np.nan
+    found = []
+    for columns in (typed, text):
+        frame = library.DataFrame(columns)
+        model = PlainSparseLSSVR(10.0, "rbf", gamma=0.3, n_basis=40, random_state=0)
+        found.append(effects(model.fit(frame, rows[1][:, 0]), frame, grid_resolution=20))
+    assert np.isfinite(found[1].slope).all() and found[1].grids[1].dtype.kind == "M"
+    np.testing.assert_allclose(found[1].slope, found[0].slope)
+    for a, b in zip(found[0].average, found[1].average, strict=True):
+        np.testing.assert_allclose(a, b)
+
+
+def test_dates_with_a_time_zone_have_slopes(rows):
+    pd = pytest.importorskip("pandas")
+    plain = pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(150) * 7, "h")
+    found = []
+    for when in (plain, plain.tz_localize("Asia/Tokyo")):
+        frame = pd.DataFrame({"when": when, "z": rows[0][:, 1]})
+        model = PlainSparseLSSVR(10.0, "rbf", gamma=0.3, n_basis=40, random_state=0)
+        found.append(effects(model.fit(frame, rows[1][:, 0]), frame, grid_resolution=20))
+    assert found[1].grids[0].dtype.kind == "M"
+    np.testing.assert_allclose(found[1].slope, found[0].slope)
+    np.testing.assert_allclose(found[1].average[0], found[0].average[0])
+
+
+def test_the_text_names_the_class():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    words = np.where(X[:, 0] > 0, "yes", "no")
+    model = PlainSparseLSSVC(10.0, "rbf", gamma=0.3, n_basis=20, random_state=0)
+    found = effects(model.fit(X, words), X)
+    assert "decision value of 'yes' when a column" in repr(found)
+    three = np.where(X[:, 1] > 1, "perhaps", words)
+    found = effects(model.fit(X, three), X)
+    pytest.importorskip("matplotlib").use("Agg")
+    assert EffectsDisplay(found).plot().axes_[0].get_ylabel() == "change towards 'no'"
+    assert "of the class that changes most" in repr(found) and "'perhaps'" in found.what(1)
+
+
 def test_steps_that_mix_columns_are_refused(rows):
     X, Y = rows
     with pytest.raises(ValueError, match="last step"):

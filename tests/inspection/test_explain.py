@@ -278,6 +278,21 @@ def test_text(rows):
     assert len(lines) == 10 and lines[0].startswith("Row 0 of 2: ") and "7 more" in lines[-1]
 
 
+def test_a_missing_value_is_called_missing(rows):
+    pd = pytest.importorskip("pandas")
+    X, y = rows
+    words = np.where(y > 0, "yes", None)
+    frame = pd.DataFrame({"a": np.where(X[:, 0] > 1, np.nan, X[:, 0]), "b": words})
+    model = PlainSparseLSSVC(10.0, "rbf", gamma=0.3, n_basis=20, random_state=0)
+    model.fit(frame, np.where(y > np.median(y), "high", "low"))
+    row = int(np.flatnonzero((X[:, 0] > 1) & (y <= 0))[0])
+    found = explain(model, frame[row : row + 1], frame)
+    assert {found.label(0), found.label(1)} == {"a is missing", "b is missing"}
+    pytest.importorskip("matplotlib").use("Agg")
+    label = ExplanationDisplay(found).plot().ax_.get_xlabel()
+    assert "to the decision value of 'low'" in label
+
+
 def test_against_shap(rows):
     shap = pytest.importorskip("shap")
     X, y = rows

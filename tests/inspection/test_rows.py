@@ -1,6 +1,7 @@
 """Rows one by one: residual, leverage and influence are those of refitting."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -241,3 +242,14 @@ def test_a_basis_of_most_rows_takes_the_small_matrix_where_that_has_the_digits(r
     np.testing.assert_allclose(1 - found.leverage, 1 - exact.leverage, rtol=1e-9)
     np.testing.assert_allclose(found.residual, exact.residual, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(found.influence, exact.influence, rtol=1e-6, atol=1e-10)
+
+
+def test_a_warning_of_the_fit_does_not_come_again():
+    pd = pytest.importorskip("pandas")
+    y = np.random.default_rng(0).normal(size=80)
+    table = pd.DataFrame({"day": [f"{1 + i % 28:02}/10/2023" for i in range(80)], "y": y + 1.0})
+    with pytest.warns(UserWarning, match="look like dates"):
+        model = PlainSparseLSSVR(10.0, "rbf", gamma=0.1, n_basis=20, random_state=0).fit(table, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inspect_rows(model, table, y)

@@ -86,6 +86,18 @@ def test_a_tuned_model_predicts_at_once_and_better(model):
     assert balanced_accuracy_score(Y_TEST, predicted) > expected - 0.05
 
 
+def test_a_loaded_model_needs_its_rows(tmp_path):
+    X, y = rare(400)
+    options = {"n_basis": 40, "class_weight": {"yes": 2.0, "no": 1.0}, "random_state": 0}
+    model = SparseLSSVC(kernel="rbf", gamma=0.3, **options)
+    model.fit(X, y).save(tmp_path / "m.skops")
+    loaded = persistence.load(tmp_path / "m.skops")
+    with pytest.raises(ValueError, match=r"keep_rows\(X, y\)"):
+        tune_threshold(loaded, "f1")
+    expected = tune_threshold(model, "f1").threshold
+    assert tune_threshold(loaded.keep_rows(X, y), "f1").threshold == pytest.approx(expected)
+
+
 def test_a_function_sees_labels_and_class_weights_do_not_count():
     def gain(truth, predicted):
         return 5.0 * np.sum((truth == "yes") & (predicted == "yes")) - np.sum(predicted == "yes")

@@ -231,8 +231,14 @@ def fitted():
 
 def test_a_column_that_is_missing_at_predict_is_named():
     model, table = fitted()
-    with pytest.raises(ValueError, match="X has no column 'c', which was there"):
+    with pytest.raises(ValueError, match="X has no column 'c', which the model uses"):
         model.predict(table.drop(columns="c"))
+    with pytest.raises(
+        ValueError, match=r"no columns 't', 'b', .*; .* are 'x', 'c'\. .*X\['t'\] = "
+    ):
+        model.predict(table[["x", "c"]])
+    table["t"] = None
+    assert np.isfinite(model.predict(table)).all()
 
 
 def test_columns_may_be_moved_and_others_added():
@@ -273,11 +279,11 @@ def test_spaces_around_names_do_not_count(words):
 
 def test_another_kind_at_predict_is_named():
     model, table = fitted()
-    with pytest.raises(ValueError, match="'x' held numbers in training, and now 'many'"):
+    with pytest.raises(ValueError, match="'x' had numbers in training, but now 'many'"):
         model.predict(table.assign(x="many"))
-    with pytest.raises(ValueError, match="'t' held dates in training, and now 'soon'"):
+    with pytest.raises(ValueError, match="'t' had dates in training, but now 'soon'"):
         model.predict(table.assign(t="soon"))
-    with pytest.raises(ValueError, match="'t' held dates in training, and now a number"):
+    with pytest.raises(ValueError, match="'t' had dates in training, but now a number"):
         model.predict(table.assign(t=1.0))
 
 

@@ -285,10 +285,54 @@ def test_times_of_day_and_durations():
 
 def test_a_column_of_numbers_with_a_few_texts_is_told():
     texts = [f"{x:.2f}" for x in np.linspace(0, 9, 60)]
-    with pytest.warns(UserWarning, match="Column 'price' is text, because 1 of its 60 different"):
+    with pytest.warns(
+        UserWarning, match="Column 'price' is read as text, because 1 of its 60 different"
+    ):
         TableEncoder().fit(pd.DataFrame({"price": [*texts[1:], "on request"], "x": texts}))
     codes = pd.DataFrame({"code": [f"{i}" if i % 5 else f"{i}b" for i in range(60)]})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TableEncoder().fit(codes.assign(x=range(60)), np.arange(60))  # every fifth is none
         TableEncoder().fit(pd.DataFrame({"price": texts}), np.arange(60))
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (
+            [f"{d:02}/10/2023" for d in range(1, 29)],
+            "look like dates, such as '01/10/2023'.*dayfirst",
+        ),
+        ([f"{d} March 2023 08:30" for d in range(1, 29)], "look like dates, such as '1 March"),
+        ([f"2023-03-{d:02}" for d in range(1, 29)] + ["soon"], "1 of its 29 .* is not a date"),
+        ([f"€1,{d}00.50" for d in range(1, 9)], "look like numbers, such as '€1,100.50'"),
+        ([f"{d},5" for d in range(9)], "look like numbers, such as '0,5'"),
+    ],
+)
+def test_text_that_looks_like_dates_or_numbers_is_told(texts, words):
+    table = pd.DataFrame({"c": texts * 3, "x": np.arange(3.0 * len(texts))})
+    with pytest.warns(UserWarning, match=f"Column 'c' is read as text, .*{words}"):
+        TableEncoder().fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder().fit(table.astype({"c": "category"}))
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "other"],
+        ["007", "008", "009", "010", "011"],
+        ["12-05", "13-05", "14-07", "15-09", "16-01"],
+        ["1.2.3", "1.2.4", "1.3.0", "2.0.0", "2.0.1"],
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"],
+        ["0664 123 456", "0664 123 457", "0664 123 458", "0664 123 459"],
+        ["low 1", "low 2", "low 3", "low 4", "high 1"],
+        ["8:30", "9:30", "10:30", "11:30", "12:30"],
+    ],
+)
+def test_ordinary_levels_raise_no_warning(levels):
+    table = pd.DataFrame({"c": levels * 4, "x": np.arange(4.0 * len(levels))})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TableEncoder().fit(table).kinds_["c"] == "category"

@@ -219,7 +219,7 @@ def test_rows_that_are_wrong_are_explained(learned):
     assert predictor.predict(less) == predictor.predict(row | {"age": None})
     with pytest.raises(ValueError, match="'age' holds infinity"):
         predictor.predict(row | {"age": np.inf})
-    with pytest.raises(ValueError, match="'age' held numbers in training, and now 'old'"):
+    with pytest.raises(ValueError, match="'age' had numbers in training, but now 'old'"):
         predictor.predict(row | {"age": "old"})
     with pytest.raises(ValueError, match="A row has 2 values, training had 8"):
         predictor.predict([1, 2])
@@ -247,9 +247,9 @@ def test_true_and_false_may_be_yes_and_no():
     np.testing.assert_array_equal(model.predict(same), model.predict(frame))
     assert not model.table_.unseen(same)
     wrong = frame.assign(flag=np.where(frame.flag, "yes", "maybe"))
-    with pytest.raises(ValueError, match="Column 'flag' held yes/no values in training"):
+    with pytest.raises(ValueError, match="Column 'flag' had yes/no values in training"):
         model.predict(wrong)
-    with pytest.raises(ValueError, match="Column 'flag' held yes/no values in training"):
+    with pytest.raises(ValueError, match="Column 'flag' had yes/no values in training"):
         Predictor(model).predict({"x": 0.0, "flag": "maybe", "c": "a"})
     found = Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})
     assert found == Predictor(model).predict({"x": 0.0, "flag": True, "c": "a"})

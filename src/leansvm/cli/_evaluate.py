@@ -168,8 +168,9 @@ def leave_one_out(
             probabilities = _calibrated(values, model.calibration_slopes_)
     found = _scored(LEAVE_ONE_OUT, y, predicted, probabilities, classes, metric, positive)
     found.notes.append(
-        "the scores are slightly optimistic: leave-one-out left out each row once, but C, scales "
-        "and preprocessing come from all rows (--cv 5 fits five times and leaves out a fifth)"
+        "the scores are slightly too good: each row is predicted by a model without it, but C, the "
+        "kernel and the preprocessing were chosen with all rows (--cv 5 fits five times and is "
+        "stricter)"
     )
     return found
 

@@ -12,7 +12,7 @@ import typer
 
 from leansvm.cli import _options as opt
 from leansvm.cli._output import CommandError, Json, Printer, Quiet, UsageError, guarded, table
-from leansvm.cli._run import chosen_rows, in_words
+from leansvm.cli._run import chosen_rows, in_words, support_word
 from leansvm.cli._train import check_places
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def predict(
 ) -> None:
     """Predict every row of a data file; if the file has the target, print the score, too."""
     from leansvm.cli._read import read_like
+    from leansvm.cli._scores import in_unit
 
     output = Printer(quiet, as_json)
     check_places(output_file, inputs=[model, data])
@@ -99,6 +100,10 @@ def predict(
         for name in ("accuracy", "R²"):
             if name in summary:
                 output.say(f"{name} {summary[name]:.4f} on {summary['rows']:,} rows")
+        found = _more_scores(pipeline, rows.y, result, facts)
+        if found:
+            summary["scores"] = found
+            output.say(", ".join(f"{name} {in_unit(name, v)}" for name, v in found.items()))
     if output_file is not None:
         output.finish({**summary, "output_file": output_file}, f"wrote {output_file}")
     elif as_json:
@@ -123,7 +128,8 @@ def _info_rows(facts: dict[str, Any], model: Path) -> list[list[str]]:
     rows = [["model", known.get("estimator", facts["model"])]]
     for name in ("task", "target", "data", "rows", "n_features", "support", "created"):
         if known.get(name) is not None:
-            rows.append([name.replace("n_features", "features"), str(known[name])])
+            words = {"n_features": "columns", "support": support_word(rows[0][1])}
+            rows.append([words.get(name, name), str(known[name])])
     if known.get("classes"):
         rows.append(["classes", ", ".join(str(value) for value in known["classes"])])
     rows += chosen_rows(known)
@@ -136,7 +142,7 @@ def _info_rows(facts: dict[str, Any], model: Path) -> list[list[str]]:
     if changed:
         rows.append(["parameters", ", ".join(f"{k}={v}" for k, v in changed.items())])
     if known.get("columns"):
-        rows.append(["columns", ", ".join(f"{k} ({v})" for k, v in known["columns"].items())])
+        rows.append(["columns used", ", ".join(f"{k} ({v})" for k, v in known["columns"].items())])
     rows.append(["written by", f"leansvm {facts['leansvm']}, scikit-learn {facts['scikit-learn']}"])
     load = f'leansvm.persistence.load("{model}")'
     rows.append(["load it with", load])
@@ -245,6 +251,31 @@ def _score(pipeline: Any, y: np.ndarray, predicted: np.ndarray, path: Path) -> d
     if name == "accuracy" and y.dtype.kind != predicted.dtype.kind:
         y, predicted = y.astype(str), predicted.astype(str)
     return {name: float(score(y, predicted))}
+
+
+def _more_scores(
+    pipeline: Any, y: np.ndarray, result: dict[str, np.ndarray], facts: dict[str, Any]
+) -> dict[str, float]:
+    """Return the other scores that training showed first, if the target has the same classes."""
+    import numpy as np
+
+    from leansvm.cli._scores import all_scores, first_scores
+
+    classes, predicted = getattr(pipeline, "classes_", None), result["prediction"]
+    if classes is None:
+        return {n: v for n, v in all_scores(y, predicted, None, None).items() if n != "R²"}
+    shares = [result[n] for n in (f"probability_{label}" for label in classes) if n in result]
+    if y.dtype.kind != predicted.dtype.kind:
+        y, predicted, classes = (values.astype(str) for values in (y, predicted, classes))
+        shares = []
+    if not {*y.tolist()} <= {*classes.tolist()}:
+        return {}
+    known, positive = (facts.get("evaluation") or {}).get("scores", {}), None
+    if len(classes) == 2:
+        positive = next((label for label in classes if f"recall of {label}" in known), None)
+    probabilities = np.column_stack(shares) if shares else None
+    found = all_scores(y, predicted, probabilities, classes, positive)
+    return {n: found[n] for n in first_scores(found, positive, None) if n != "accuracy"}
 
 
 def _csv(result: dict[str, Any], safe: bool) -> bytes:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from leansvm.cli._read import FileData
 
 
+# what a fit advises for a rare class, and the same for the command line
+_PYTHON_ADVICE = re.compile(r"To find rows of a rare class, .* use predict_proba\.")
+_RARE_ADVICE = (
+    "To find rows of a rare class, train with --set class_weight=balanced, or choose a threshold "
+    "in Python with leansvm.model_selection.tune_threshold. To rank rows, use the probabilities "
+    "that leansvm predict writes."
+)
 _NUMBER = re.compile(r"(?<![\w'])\d[\d.,]*(?:e[+-]?\d+)?(?![\w'])")
 
 
@@ -41,6 +48,7 @@ class TrainingRun:
     trials: list[dict[str, Any]] = field(default_factory=list)
     positive: Any = None  # the class of two that is looked for
     metric: str | None = None  # of --metric
+    compared_by: str | None = None  # metric of a search; None: accuracy or R²
 
     @property
     def y(self) -> np.ndarray:
@@ -68,7 +76,8 @@ class TrainingRun:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         known = {_NUMBER.sub("#", text) for text in self.notes}
-        for text in dict.fromkeys(str(warning.message) for warning in caught):
+        texts = (_PYTHON_ADVICE.sub(_RARE_ADVICE, str(warning.message)) for warning in caught)
+        for text in dict.fromkeys(texts):
             words = _NUMBER.sub("#", text)  # folds give the same warning with other numbers
             if words not in known:
                 known.add(words)
@@ -159,23 +168,30 @@ def support_size(model: Any) -> int:
     return len(model.centers_) if hasattr(model, "centers_") else int(model.n_support_)
 
 
-def size_name(model: Any) -> str:
-    """Return what a model keeps of the training rows."""
-    if hasattr(model, "centers_"):
+def support_word(estimator: str) -> str:
+    """Return what the rows or functions in the expansion of an estimator are called."""
+    if estimator.startswith("LowRank"):
         return "functions"
-    return "basis points" if hasattr(model, "n_basis") else "support vectors"
+    exact = estimator.startswith(("LSSV", "L2SV"))
+    return "support vectors" if exact else "points (rows kept)"
 
 
 def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:
     """Return what the fit chose by itself, a name and a text for each: C, gamma, scales."""
     chosen = metadata.get("chosen", {}).items()
-    rows = [[name, in_words(value)] for name, value in chosen if value]
     scales = metadata.get("feature_scales")
+    # the scales below say what the gammas of a learned kernel mean
+    chosen = ((n, v) for n, v in chosen if not (n == "gamma" and scales and not _is_number(v)))
+    rows = [[name, in_words(value)] for name, value in chosen if value]
     if scales:
         first = [f"{name} {scale:.2f}" for name, scale in list(scales.items())[:5]]
         more = f", {len(scales) - 5} more" if len(scales) > 5 else ""
         rows.append(["feature scales", ", ".join(first) + more])
     return rows
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def in_words(value: Any) -> str:

@@ -24,6 +24,7 @@ METRICS = {
     "auc": "AUC",
     "log-loss": "log-loss",
 }
+LOWER_IS_BETTER = ("mae", "rmse", "log-loss")
 _SHARES = ("accuracy", "balanced", "recall", "precision", "F1", "average")
 
 

@@ -20,7 +20,7 @@ from leansvm.cli._output import (
     guarded,
     table,
 )
-from leansvm.cli._run import TrainingRun, chosen_rows, size_name, support_size
+from leansvm.cli._run import TrainingRun, chosen_rows, support_size, support_word
 from leansvm.cli._wait import fit_with_bar
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ def fit_and_finish(
     takes_long = folds != "loo" or report is not None
     if takes_long:
         _save(run, run.metadata(), output_file)
-    size = f"{support_size(run.model):,} {size_name(run.model)}"
-    output.say(f"fitted in {run.seconds['fit']:.2f} s, {size}")
+    kept = f"{support_size(run.model):,} {support_word(type(run.model).__name__)}"
+    output.say(f"fitted in {run.seconds['fit']:.2f} s, {kept}")
     failed: list[str] = []
     try:
         _evaluate(run, folds, seed, output)
@@ -341,7 +341,7 @@ def _summarise(
         output.say(f"note: {note}")
     rows = [["model", metadata["estimator"]]]
     rows += chosen_rows(metadata)
-    rows.append([size_name(run.model), f"{metadata['support']:,}"])
+    rows.append([support_word(metadata["estimator"]), f"{metadata['support']:,}"])
     rows += _score_rows(run)
     rows.append(["seconds", ", ".join(f"{k} {v:.2f}" for k, v in run.seconds.items())])
     rows.append(["saved as", str(output_file)])

@@ -50,6 +50,7 @@ def tune(
     cv: opt.Cv = "auto",
     report: opt.Report = None,
     positive: opt.Positive = None,
+    metric: opt.Metric = None,
     scale: opt.Scale = True,
     calibrate: opt.Calibrate = True,
     file_format: opt.FileFormat = None,
@@ -58,16 +59,22 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Compare parameter values, then train and save the best model."""
-    from leansvm.cli._tune_search import compares_by_leaving_out, search_along_path, search_grid
+    from leansvm.cli._tune_search import (
+        compares_by_leaving_out,
+        metric_of_search,
+        search_along_path,
+        search_grid,
+    )
 
     output = Printer(quiet, as_json)
     folds = folds_of(cv)
     check_places(output_file, report, inputs=[data])
     ways = conventions_of(decimal, dates, missing)
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
-    choose_scores(run, positive)
+    choose_scores(run, positive, metric)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
     prepare(run, folds, settings or (), grid or ())
+    run.compared_by = metric_of_search(run)
     if not grid and compares_by_leaving_out(run.model):
         search_along_path(run, output)
     else:

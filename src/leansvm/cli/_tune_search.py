@@ -16,10 +16,33 @@ import numpy as np
 
 from leansvm.cli._output import Printer
 from leansvm.cli._run import TrainingRun, in_words
+from leansvm.cli._scores import LOWER_IS_BETTER
 from leansvm.cli._train import clone_with, fit
 from leansvm.cli._wait import wait_for
 
 _PATH_POINTS = 300  # basis points on which values of gamma are compared
+_RARE = 0.2  # share of a class of two, below which accuracy hardly tells models apart
+_OF_PROBABILITIES = ("auc", "average-precision", "log-loss")
+
+
+def metric_of_search(run: TrainingRun) -> str | None:
+    """Return the metric that compares candidates; None means accuracy or R²."""
+    from leansvm.cli._output import UsageError
+
+    able = run.model.get_params(deep=False).get("calibrate", True)
+    if run.metric in _OF_PROBABILITIES and not able:
+        raise UsageError(f"--metric {run.metric} needs probabilities; remove --no-calibrate")
+    rare = run.positive is not None and np.mean(run.y == run.positive) < _RARE
+    return run.metric or ("auc" if rare and able else None)
+
+
+def _goodness(run: TrainingRun, score: float) -> float:
+    """Return a score such that higher is better."""
+    return -score if run.compared_by in LOWER_IS_BETTER else score
+
+
+def _by(run: TrainingRun) -> str:
+    return f" and compared by {run.compared_by}" if run.compared_by else ""
 
 
 # ---------------------------------------------------------------------------- left-out errors
@@ -55,13 +78,17 @@ def search_along_path(run: TrainingRun, output: Printer) -> None:
             X = run.seen_by_kernel(run.data.X)
             found = _left_out_score(run, X, **run.kernel_parameters())
         run.trials.append({"gamma": "learn", **found})
-    best = max(run.trials, key=lambda trial: (trial["score"], -trial["error"]))["gamma"]
+
+    def goodness(trial: dict[str, Any]) -> tuple[float, float]:
+        return _goodness(run, trial["score"]), -trial["error"]
+
+    best = max(run.trials, key=goodness)["gamma"]
     for trial in run.trials:
         del trial["error"]  # decided between equal scores
     if best != "learn":
         run.pipeline = clone_with(asked, gamma=best, kernel=kernel)
         run.notes += _at_the_edge({"gamma": values}, {"gamma": best})
-    output.say(f"{len(run.trials)} candidates tried; best: gamma = {in_words(best)}")
+    output.say(f"{len(run.trials)} candidates tried{_by(run)}; best: gamma = {in_words(best)}")
 
 
 def _left_out_score(run: TrainingRun, X: Any, **kernel: Any) -> dict[str, float]:
@@ -71,8 +98,8 @@ def _left_out_score(run: TrainingRun, X: Any, **kernel: Any) -> dict[str, float]
     points = min(_PATH_POINTS, len(run.y) // 2)
     probe = clone_with(run.pipeline[-1:], n_basis=points, **kernel)
     wait_for(partial(probe.fit, X, run.y))
-    found = leave_one_out(probe, run.y)
-    share = found.score if run.task == "classification" else 0.0
+    found = leave_one_out(probe, run.y, run.compared_by, run.positive)
+    share = found.score if found.metric == "accuracy" else 0.0
     spread = math.sqrt(share * (1.0 - share) / len(run.y))
     return {"score": found.score, "spread": spread, "error": float(np.nanmin(probe[-1].cv_curve_))}
 
@@ -99,11 +126,14 @@ def search_grid(
     from sklearn.model_selection import ParameterGrid
 
     space = _grid(run, grid)
-    probe = clone_with(run.pipeline, calibrate=False)  # probabilities take no part
+    probe = run.pipeline
+    if run.compared_by not in _OF_PROBABILITIES:
+        probe = clone_with(probe, calibrate=False)
     if getattr(run.model, "n_basis", None) == "auto" and "n_basis" not in space:
         fewest = len(run.y) - math.ceil(len(run.y) / n_folds)  # rows of a fold
         probe = clone_with(probe, n_basis=min(_PATH_POINTS, fewest))
-    values = space.pop("C") if _has_c_path(probe[-1], space) else [None]
+    by_path = run.compared_by is None and _has_c_path(probe[-1], space)
+    values = space.pop("C") if by_path else [None]
     tried = list(ParameterGrid(space))
     with run.phase("search"), output.progress() as bars:
         for candidate in bars.track(tried, description="search"):
@@ -115,11 +145,13 @@ def search_grid(
         space["C"] = values
     # of equal scores the one nearest to the middle of the grid
     middle = (len(run.trials) - 1) / 2
-    ranked = [(trial["score"], -abs(i - middle)) for i, trial in enumerate(run.trials)]
+    ranked = [
+        (_goodness(run, trial["score"]), -abs(i - middle)) for i, trial in enumerate(run.trials)
+    ]
     best = run.trials[ranked.index(max(ranked))]
     run.pipeline = clone_with(run.pipeline, **{name: best[name] for name in space})
     chosen = ", ".join(f"{name} = {in_words(best[name])}" for name in space)
-    output.say(f"{len(run.trials)} candidates tried; best: {chosen}")
+    output.say(f"{len(run.trials)} candidates tried{_by(run)}; best: {chosen}")
     run.notes += _at_the_edge(space, best)
 
 
@@ -141,7 +173,8 @@ def _scores(
 
     X, y = run.data.X, run.y
     if values == [None]:
-        found = cross_validate(pipeline, X, y, n_folds, seed, Printer(quiet=True))
+        by = run.compared_by, run.positive
+        found = cross_validate(pipeline, X, y, n_folds, seed, Printer(quiet=True), *by)
         return [{"score": found.score, "spread": found.spread}]
     classes = np.unique(y) if run.task == "classification" else None
     splits, _ = splits_of(y, n_folds, seed, classes)

@@ -101,7 +101,7 @@ class PredictsIntervals(KeepsRows):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows, in memory.
         alpha : float, default=0.1
             Share of the targets that may lie outside; 0.1 gives 90 % intervals.
@@ -140,7 +140,7 @@ class PredictsIntervals(KeepsRows):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows, in memory.
         quantiles : float or sequence of float, default=(0.05, 0.5, 0.95)
             Numbers between 0 and 1: the share of targets below each quantile.
@@ -168,7 +168,7 @@ class PredictsSets(KeepsRows):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows, in memory.
         alpha : float, default=0.1
             Share of the sets that may miss the true class.

@@ -185,9 +185,9 @@ class KernelMachine(Machine):
         """Refuse to add rows to a model without its sums, or with a parameter that was changed."""
         if self._saved_small:
             raise ValueError(
-                f"This {type(self).__name__} came from a file, a pickle or a deep copy without its "
-                f"state, the sums over its rows, so it cannot continue. Set keep_state=True before "
-                f"the model is saved or pickled, or call fit."
+                f"This {type(self).__name__} was loaded from a file or copied without the sums "
+                f"over its rows, so it cannot continue. Set keep_state=True before you save or "
+                f"pickle a model, or call fit."
             )
         for name, before in vars(self).get("_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)

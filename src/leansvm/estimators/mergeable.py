@@ -94,9 +94,9 @@ class Mergeable(Machine):
             return self._features, self._sums
         if rows is None:
             raise ValueError(
-                f"This {type(self).__name__} came from a file, a pickle or a deep copy without its "
-                f"state. Call keep_rows(X, y) with its training rows, or set keep_state=True "
-                f"before the model is saved or pickled."
+                f"This {type(self).__name__} was loaded from a file or copied, and no longer "
+                f"knows its training rows. Call keep_rows(X, y) with them, or set keep_state=True "
+                f"before you save or pickle a model."
             )
         kernel = self._model()[0].kernel
         points = rows_at(rows.X, self.support_) if kernel.precomputed else self.support_vectors_

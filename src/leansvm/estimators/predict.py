@@ -41,7 +41,7 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+    X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features), or data set
         Rows.
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         Their labels or targets; None for a data set in files, which has them.
@@ -190,7 +190,7 @@ class Classifier(ClassifierMixin, PredictsValues):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -207,7 +207,7 @@ class Classifier(ClassifierMixin, PredictsValues):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -232,7 +232,7 @@ class Classifier(ClassifierMixin, PredictsValues):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -252,7 +252,7 @@ class Classifier(ClassifierMixin, PredictsValues):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns
@@ -311,7 +311,7 @@ class Regressor(RegressorMixin, PredictsValues):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features)
             Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
 
         Returns

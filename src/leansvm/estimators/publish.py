@@ -213,9 +213,9 @@ def calibrate(
         warn(
             estimator,
             f" predicts {label!r} for every training row, because no other class is ever more "
-            f"probable (the rarest class has {shares.min():.2g} of the rows). Use predict_proba to "
-            f"rank rows, leansvm.model_selection.tune_threshold to choose a threshold, or "
-            f"class_weight='balanced' to give all classes the same weight.",
+            f"probable (the rarest has {shares.min():.2g} of the rows). To find rows of a rare "
+            f"class, choose a threshold with leansvm.model_selection.tune_threshold, or fit with "
+            f"class_weight='balanced'. To rank rows, use predict_proba.",
         )
 
 

@@ -363,8 +363,8 @@ def encode_labels(
     estimator.classes_ = known = present if classes is None else np.unique(classes)
     if len(known) < 2:
         raise ValueError(
-            f"The number of classes has to be greater than one; got {len(known)} class: y must "
-            f"hold at least two classes for {type(estimator).__name__}."
+            f"{type(estimator).__name__} needs rows of at least two classes: the number of classes "
+            f"has to be greater than one; got {len(known)} class, {known.tolist()}."
         )
     if classes is not None:
         unknown = np.setdiff1d(present, known)
@@ -386,6 +386,7 @@ def encode_labels(
             )
     if not batch and np.count_nonzero(totals if found is None else totals * found) < 2:
         raise ValueError(
-            "sample_weight and class_weight leave fewer than two classes with positive weight."
+            "y, with sample_weight and class_weight, has fewer than two classes with positive "
+            "weight: pass rows of at least two classes, and weights above 0."
         )
     return like_rows(one_vs_rest(labels, len(known)), y), labels, totals, found

@@ -41,8 +41,8 @@ const missing = (v) => v === null || v === undefined || v !== v;
 const isNone = (text) => text === "" || NONE.includes(text.toLowerCase());
 const refuse = (name, wanted, v) => {
   const found = (typeof v === "string" ? `'${v}'` : String(v)).slice(0, 60);
-  const what = `Column '${name}' held ${wanted} in training, and now ${found}`;
-  throw new TypeError(`${what}: correct it, or make it missing.`);
+  const what = `Column '${name}' had ${wanted} in training, but now ${found}`;
+  throw new TypeError(`${what}: correct the value, or make it missing.`);
 };
 const number = (v, name) => {
   const text = typeof v === "string" ? v.trim() : null;

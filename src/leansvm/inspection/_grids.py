@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from scipy.stats.mstats import mquantiles
 
 from leansvm.inspection._view import Array, Indices, View
+from leansvm.tables._frames import open_table
+from leansvm.tables._values import numbers as numbers_of
+from leansvm.tables._values import seconds
 
 _MOST_LEVELS = 30  # of a column of words: the most frequent ones
 _MISSING = ("nan", "None", "<NA>", "NaT")
@@ -36,7 +39,7 @@ def along(
     view: View, rows: Array, column: int, features: Indices, resolution: int, percentiles: Any
 ) -> Along:
     """Return the grid of a column; ``rows`` are all rows as the machine sees them."""
-    given = column_of(view.X, column)
+    given = as_read(view, column)
     numbers = as_numbers(given)
     if numbers is None or not np.isfinite(numbers).any():
         text = given.astype(str)
@@ -57,6 +60,26 @@ def along(
         for f in range(len(features)):
             ratio[:, f] = np.interp(numbers, (points[1:] + points[:-1]) / 2, steps[:, f])
     return Along(grid, features, values, ratio)
+
+
+def as_read(view: View, column: int) -> NDArray[Any]:
+    """Return a column as the model reads it: text may be numbers or dates, dates have a zone."""
+    given, table = column_of(view.X, column), view.table
+    if table is None or given.dtype.kind not in "OUTM":
+        return given
+    read = {found.name: found for found in table._columns}
+    name = view.names[column]
+    found = read.get(name, read.get(name.strip()))
+    if found is None or found.kind not in ("number", "date"):
+        return given
+    zone = getattr(found, "zone", None)
+    values = open_table(view.X).column(column, zone)
+    if found.kind == "number":
+        return numbers_of(values, name)
+    moments = seconds(values, name, "date", zone) * 1e6
+    missing = np.isnan(moments)
+    micro = np.where(missing, 0, moments).astype(np.int64).astype("datetime64[us]")
+    return np.where(missing, np.datetime64("NaT"), micro)
 
 
 def column_of(X: Any, column: int) -> NDArray[Any]:
@@ -119,7 +142,7 @@ def user_units(view: View, rows: Array, names: list[str]) -> tuple[list[str], Ar
     if view.is_plain:
         return names, origin, unit
     for column, own in enumerate(view.owned([np.array([c]) for c in range(len(view.names))]) or []):
-        numbers = as_numbers(column_of(view.X, column))
+        numbers = as_numbers(as_read(view, column))
         if len(own) != 1 or numbers is None or not np.isfinite(numbers).all():
             continue
         feature = rows[:, own[0]]

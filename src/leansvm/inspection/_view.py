@@ -30,6 +30,7 @@ from leansvm.kernels.mixture import PARTS
 from leansvm.linalg import dense_rows64
 from leansvm.low_rank import names_of_features
 from leansvm.rows import RowSource, is_dask
+from leansvm.tables import TableEncoder
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -68,6 +69,12 @@ class View:
         """Whether the machine's features are the user's columns themselves."""
         return self.before is None and getattr(self.machine, "table_", None) is None
 
+    @property
+    def table(self) -> TableEncoder | None:
+        """What reads the user's columns; None where they are numbers or a step reads them."""
+        first = self.machine if self.before is None else self.before[0]
+        return first if isinstance(first, TableEncoder) else getattr(first, "table_", None)
+
     def features(self, X: Any) -> Array:
         """Return rows as the machine's kernel gets them: transformed, encoded, dense."""
         rows = X if self.before is None else self.before.transform(X)
@@ -95,6 +102,13 @@ class View:
             taken[changed] = True
             found.append(changed)
         return found
+
+
+def classes_of(machine: Any, n_outputs: int) -> tuple[Any, ...]:
+    """Return the labels of the outputs: the second of two classes; nothing for numbers."""
+    if not machine._classifies:
+        return ()
+    return tuple(machine.classes_.tolist()[int(n_outputs == 1) :])
 
 
 def split_pipeline(model: Any) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from leansvm.inspection._view import (
     Indices,
     View,
     as_lines,
+    classes_of,
     parts_of,
     split_pipeline,
     with_columns_of,
@@ -71,6 +72,9 @@ class Effects:
     scales : ndarray of shape (n_features,) or None
         ``feature_scales_`` of the model if it learned them; for a column that is encoded as several
         features, the largest.
+    classes : tuple
+        Labels whose decision values the outputs are: the second of two classes, or all of several.
+        Empty for regressors.
     """
 
     features: NDArray[np.intp]
@@ -83,6 +87,26 @@ class Effects:
     pairs: NDArray[np.intp]
     interaction: Array
     scales: Array | None
+    classes: tuple[Any, ...] = ()
+
+    def what(self, output: int | None = None) -> str:
+        """Return what f is, in words.
+
+        Parameters
+        ----------
+        output : int, default=None
+            Number of one output; None means the output that changes most.
+
+        Returns
+        -------
+        str
+            "prediction" or, for classes, "decision value of 'yes'".
+        """
+        if not self.classes:
+            return "prediction"
+        if output is None and len(self.classes) > 1:
+            return "decision value (of the class that changes most)"
+        return f"decision value of {self.classes[output or 0]!r}"
 
     def strongest(self, count: int = _STRONGEST) -> NDArray[np.intp]:
         """Return positions in ``features`` of the strongest features, the strongest first.
@@ -106,7 +130,7 @@ class Effects:
             f"{size:.4g}" + ("" if np.isnan(up) else f", slope {up:+.4g}")
             for size, up in zip(strength, slope, strict=True)
         ]
-        title = "Mean change of f when a column gets another row's value:"
+        title = f"Mean change of the {self.what()} when a column gets another row's value:"
         return as_lines(title, self.names, cells, self.strongest(len(self.names)))
 
 
@@ -216,6 +240,7 @@ def effects(
         pairs,
         _interactions(expansion, rows, pairs, leads),
         _scales(machine, lines),
+        classes_of(machine, strength.shape[0]),
     )
 
 

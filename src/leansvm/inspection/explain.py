@@ -17,12 +17,14 @@ from leansvm.inspection._view import (
     View,
     as_lines,
     checked_view,
+    classes_of,
     composed,
     grouped,
     parts_of,
     stacked,
 )
 from leansvm.rows import check_budget, resolve_cache_size
+from leansvm.tables._values import is_missing
 
 _TINY = np.finfo(np.float64).tiny
 
@@ -122,11 +124,13 @@ class Explanation:
         Returns
         -------
         str
-            Such as "age = 42".
+            Such as "age = 42", or "age is missing".
         """
         value = self.values[row][column]
         if value is None:
             return self.names[column]
+        if is_missing(value):
+            return f"{self.names[column]} is missing"
         number = isinstance(value, float | np.floating)
         return f"{self.names[column]} = {f'{value:.4g}' if number else value}"
 
@@ -252,7 +256,7 @@ def explain(
         errors[..., 0] if one else errors,
         method,
         values,
-        tuple(view.machine.classes_.tolist()[int(one) :]) if view.machine._classifies else (),
+        classes_of(view.machine, f.shape[1]),
     )
 
 
@@ -265,4 +269,7 @@ def _values(X: Any, columns: list[Indices]) -> list[list[Any]]:
         else (X[X.columns[own[0]]].to_list() if frame else X[:, own[0]].tolist())
         for own in columns
     ]
-    return [[None if own is None else own[i] for own in taken] for i in range(X.shape[0])]
+    return [
+        [None if own is None else np.nan if own[i] is None else own[i] for own in taken]
+        for i in range(X.shape[0])
+    ]

@@ -5,6 +5,7 @@ All from the models without each row, r = e / (1 - h) and h (see `leansvm.ridge.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -182,7 +183,9 @@ def _asked(model: Any, *rows: Any) -> Answers:
             f"SparseLSSVR, LSSVC or LSSVR (of a pipeline, pass the last step and its input)."
         )
     check_is_fitted(model)
-    return (model.keep_rows(*rows) if rows else model)._ask()
+    with warnings.catch_warnings():  # the fit has told it
+        warnings.filterwarnings("ignore", "Column .* is read as text", UserWarning)
+        return (model.keep_rows(*rows) if rows else model)._ask()
 
 
 def _suspicion(model: Any, found: LeftOut) -> Array:

@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm.estimators.predict import Classifier
+from leansvm.rows import class_numbers
 
 Array = NDArray[np.float64]
 _TRIED = 200  # thresholds, spread evenly over all rows and over those of the second class
@@ -25,7 +26,8 @@ def tune_threshold(
     """Choose the decision threshold of a fitted classifier with two classes, without another fit.
 
     The metric is computed from the leave-one-out decision values of the training rows. `fit` keeps
-    those of the last 100,000 rows.
+    those of the last 100,000 rows. A model from a file needs ``keep_rows(X, y)`` first, with its
+    training rows.
 
     Parameters
     ----------
@@ -70,11 +72,12 @@ def tune_threshold(
     check_is_fitted(machine)
     if len(machine.classes_) != 2:
         raise ValueError(f"model: a threshold needs two classes, got {len(machine.classes_)}.")
-    known = vars(machine).get("_left_out")
+    known = _left_out_of(machine)
     if known is None:
         raise ValueError(
-            "model: it has no left-out decision values. Fit it with calibrate=True; a model file "
-            "holds them only if the model has keep_state=True."
+            "model: it has no left-out decision values. If it was loaded from a file, call "
+            "keep_rows(X, y) with its training rows (or save it with keep_state=True). Otherwise "
+            "fit it with calibrate=True."
         )
     values, labels, weight = known[:, 0], known[:, -3].astype(np.intp), known[:, -1]
     thresholds, score = _candidates(values, labels), _score_of(metric, machine.classes_)
@@ -90,6 +93,22 @@ def tune_threshold(
     return FixedThresholdClassifier(
         FrozenEstimator(model), threshold=best, response_method="decision_function"
     )
+
+
+def _left_out_of(machine: Any) -> Array | None:
+    """Return decision values, class and weights of left-out rows; None if they are not known.
+
+    The fit keeps them. A model file has none, but training rows that were given back tell them.
+    """
+    known = vars(machine).get("_left_out")
+    if known is not None or vars(machine).get("_rows") is None or not machine.calibrate:
+        return known
+    answers = machine._ask()
+    found, by_class = answers.left_out, answers.data.class_weight
+    labels = class_numbers(found.target)
+    weight = np.ones(len(labels)) if found.weight is None else np.asarray(found.weight)
+    own = weight if by_class is None else weight / by_class[labels]
+    return np.column_stack([found.target - found.residual, labels, weight, own])
 
 
 def _candidates(values: Array, labels: NDArray[np.intp]) -> Array:

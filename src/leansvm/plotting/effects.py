@@ -143,6 +143,9 @@ class EffectsDisplay:
         reach = [ax.get_ylim() for ax in axes]
         for ax in axes:
             ax.set_ylim(min(low for low, _ in reach), max(high for _, high in reach))
-        axes[0].set_ylabel("change of f")
+        label = "change of the prediction"
+        if found.classes:
+            label = f"change towards {str(found.classes[output])[:_LONGEST]!r}"
+        axes[0].set_ylabel(plain_text(label))
         self.axes_, self.figure_ = axes, axes[0].figure
         return self

@@ -124,6 +124,8 @@ class ExplanationDisplay:
         ax.axvline(prediction, color="0.2", linewidth=1.0)
         ax.set_yticks(places, [plain_text(label) for label in labels])
         ax.set_ylim(len(steps) - 0.4, -0.6)  # the first at the top
-        ax.set_xlabel(f"from the baseline {baseline:.4g} to the prediction {prediction:.4g}")
+        what = f"decision value of {found.classes[output]!r}" if found.classes else "prediction"
+        label = f"from the baseline {baseline:.4g} to the {what} {prediction:.4g}"
+        ax.set_xlabel(plain_text(label))
         self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -21,6 +21,7 @@ from leansvm.tables._columns import (
     unit_of,
 )
 from leansvm.tables._frames import NamedColumns
+from leansvm.tables._hints import warn_of_text
 from leansvm.tables._target import Codes, Units, folds_of, row_marks, target_means, units_of
 from leansvm.tables._values import Values, coded, in_kind, levels, recognised
 
@@ -79,7 +80,8 @@ def fit_table(
     if not found.columns:
         reasons = ", ".join(f"{name} ({why})" for name, why in found.left_out.items())
         rows = "1 sample" if table.n_rows == 1 else f"{table.n_rows:,} samples"
-        raise ValueError(f"X has no usable column, with {rows}; left out: {reasons:.300}.")
+        reasons = reasons if len(reasons) < 300 else f"{reasons[:300]} …"
+        raise ValueError(f"X has no usable column, with {rows}; left out: {reasons}.")
     fold = fit.units().fold[fit.units().unit] if fit.means else None
     return found, found.features(fit.values, fold)
 
@@ -136,6 +138,8 @@ class _ColumnFit:
 
     def _category(self, values: Values, name: str) -> Column | str:
         (codes, texts), rows = coded(levels(values, name)), self.weight
+        if values.kind == "text" and not values.declared:
+            warn_of_text(name, texts)
         if rows.mean() < 1.0:  # weights in rows: those below 1 on average are no copies
             rows = rows * (self.units().weight.sum() / rows.sum())
         counts = np.bincount(codes + 1, weights=rows, minlength=len(texts) + 1)

@@ -24,12 +24,18 @@ class NamedColumns:
     def values(self, zones: Mapping[str, str | None]) -> dict[str, Values]:
         """Return columns of training by name, dates in these time zones."""
         place, found = {name: i for i, name in enumerate(self.names)}, {}
+        gone = [repr(name) for name in zones if name not in place]
+        if gone:
+            more = f" and {len(gone) - 10} more" if len(gone) > 10 else ""
+            names = (
+                f"columns {', '.join(gone[:10])}{more}" if len(gone) > 1 else f"column {gone[0]}"
+            )
+            raise ValueError(
+                f"X has no {names}, which the model uses; the columns of X are "
+                f"{', '.join(map(repr, self.names[:20]))}. If you do not know the values, add "
+                f"missing ones (in pandas: X[{gone[0]}] = None)."
+            )
         for name, zone in zones.items():
-            if name not in place:
-                raise ValueError(
-                    f"X has no column {name!r}, which was there in training; its columns are "
-                    f"{', '.join(map(repr, self.names[:20]))}."
-                )
             found[name] = self.column(place[name], zone)
         return found
 

@@ -8,7 +8,6 @@ blank texts count as missing.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -23,12 +22,10 @@ Array = NDArray[np.float64]
 
 DAY = 86400.0  # seconds
 _EPOCH = date(1970, 1, 1).toordinal()
-_DATE = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
-)
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
-_DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
+DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
 _POINTS = re.compile(r"(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4}|\d\d)(?=\D|$)")
 # how files spell a missing value, beside blank text; in small letters
 NO_VALUE = {
@@ -142,33 +139,25 @@ def recognised(values: Values, name: str) -> Values:
             f"such as {example!r}. Make these missing (pandas.to_numeric(..., errors='coerce')), "
             f"or the whole column text (astype(str))."
         )
-    return Values("text", data)
+    return Values("text", data, declared=values.declared)
 
 
 def _of_texts(values: Values, name: str) -> Values:
     """Return texts as dates, times or numbers, if all of them are written so."""
     data = words(values.data, name)
     different = list(dict.fromkeys(text for text in data if text is not None))
-    plain = Values("text", data)
+    plain = Values("text", data, declared=values.declared)
     if not different:
         return plain
-    for kind, pattern in (("date", _DATE), ("time", _TIME)):
+    for kind, pattern in (("date", DATE), ("time", _TIME)):
         if all(map(pattern.fullmatch, different)):
             try:
                 return Values(kind, seconds(plain, name, kind))
             except ValueError:  # such as 2024-02-31
                 return plain
     decimals = [text for text in different if text.strip().lower() not in NO_VALUE]
-    if not values.declared and decimals and all(map(_DECIMAL.fullmatch, decimals)):
+    if not values.declared and decimals and all(map(DECIMAL.fullmatch, decimals)):
         return Values("number", numbers(plain, name))
-    others = [text for text in decimals if not _DECIMAL.fullmatch(text)]
-    if not values.declared and len(others) < (1 - _MOSTLY) * len(decimals) > 0.1 * _FEW_NUMBERS:
-        warnings.warn(
-            f"Column {name!r} is text, because {len(others):,} of its {len(decimals):,} different "
-            f"values are not numbers, such as {others[0]!r}. If it should be numbers, make these "
-            f"missing: pandas.to_numeric(..., errors='coerce').",
-            stacklevel=2,
-        )
     return plain
 
 
@@ -295,7 +284,7 @@ def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Ar
 
 def _parsed(texts: list[str], name: str) -> Array:
     """Parse ISO 8601 texts, all at once where numpy reads them."""
-    if all(_DATE.fullmatch(text) and not _ZONE.search(text) for text in texts):
+    if all(DATE.fullmatch(text) and not _ZONE.search(text) for text in texts):
         try:
             return np.array(texts, dtype="datetime64[us]").astype(np.int64) / 1e6
         except ValueError:
@@ -354,6 +343,6 @@ def clock_of(value: Any, name: str, zone: str | None = None) -> float:
 
 def _refuse(name: str, wanted: str, found: str) -> None:
     raise ValueError(
-        f"Column {name!r} held {wanted} in training, and now {found:.60}: correct it, or make it "
-        f"missing."
+        f"Column {name!r} had {wanted} in training, but now {found:.60}: correct the value, or "
+        f"make it missing."
     )

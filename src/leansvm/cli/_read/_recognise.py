@@ -6,7 +6,6 @@ the place of the first one that does not: guessing would turn numbers into categ
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import numpy as np
 from leansvm.cli._output import CommandError
 from leansvm.cli._read import _dates, _numbers
 from leansvm.cli._read._table import FileTable
+from leansvm.tables._hints import hint_of
 from leansvm.tables._values import DAY, NO_VALUE, Values, recognised
 
 if TYPE_CHECKING:
@@ -155,16 +155,15 @@ def recognise_typed(name: str, texts: pa.Array) -> tuple[np.ndarray, str, str]:
 
     Text is text, unless all of it is numbers, ISO dates or times of day.
     """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = recognised(Values("object", texts.to_pylist()), name)
-    note = " ".join(str(warning.message) for warning in caught)
+    found = recognised(Values("object", texts.to_pylist()), name)
     if found.kind == "number":
-        return found.data, NUMBER, note
+        return found.data, NUMBER, ""
     if found.kind == "date":
-        return found.data / DAY, DATE, note
+        return found.data / DAY, DATE, ""
     if found.kind == "time":
-        return found.data / 3600.0, TIME, note
+        return found.data / 3600.0, TIME, ""
+    hint = hint_of(texts.unique().drop_null().to_pylist())
+    note = f"column '{name}' is read as text, {hint}" if hint else ""
     return as_objects(texts), CATEGORY, note
 
 
@@ -281,6 +280,8 @@ def _refuse(
             f"; correct it, read it as a missing value with --missing '{value}', or read the "
             f"column as text with --column '{name}=category'"
         )
+    else:
+        text += "; correct it, or leave it empty if the value is unknown"
     raise CommandError(text)
 
 

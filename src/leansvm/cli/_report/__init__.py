@@ -22,7 +22,7 @@ from leansvm.cli._report._advice import next_steps, worth_knowing
 from leansvm.cli._report._answers import answers
 from leansvm.cli._report._importance import importance, measured
 from leansvm.cli._report._model import feature_scales, sparsity, tuning
-from leansvm.cli._run import TrainingRun, size_name, support_size
+from leansvm.cli._run import TrainingRun, support_size, support_word
 from leansvm.cli._scores import first_scores, in_unit
 from leansvm.plotting import html
 
@@ -70,7 +70,7 @@ def _facts(run: TrainingRun) -> str:
     sizes: list[tuple[str, object]] = [
         ("rows", f"{rows:,}"),
         ("columns", f"{columns:,}"),
-        (size_name(run.model), f"{support_size(run.model):,}"),
+        (support_word(type(run.model).__name__), f"{support_size(run.model):,}"),
         ("fit time", _seconds(run.seconds["fit"])),
     ]
     return (html.facts(scores) if scores else "") + html.facts(sizes)

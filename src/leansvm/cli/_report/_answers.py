@@ -5,6 +5,7 @@ All from the models without each row and from exact gradients; nothing is fitted
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -249,7 +250,9 @@ def _mean_predictions(run: TrainingRun, X: Any, name: str, columns: list[Any]) -
     """Return the mean prediction with each of the columns in place of the named one."""
     rows, sign = X.loc[columns[0].index], -1.0 if _looks_for_first_class(run) else 1.0
     value = run.pipeline.predict if run.positive is None else run.pipeline.decision_function
-    return np.array([sign * value(rows.assign(**{name: c})).mean() for c in columns])
+    with warnings.catch_warnings():  # moments that no row has are among them on purpose
+        warnings.filterwarnings("ignore", ".* outside the range of the training rows", UserWarning)
+        return np.array([sign * value(rows.assign(**{name: c})).mean() for c in columns])
 
 
 def _date_effect(

@@ -8,6 +8,7 @@ import numpy as np
 
 from leansvm.cli._report._accuracy import plain_ticks
 from leansvm.cli._run import TrainingRun, in_words
+from leansvm.cli._scores import LOWER_IS_BETTER
 from leansvm.plotting import html
 from leansvm.plotting.axes import plain_text
 
@@ -133,8 +134,15 @@ def tuning(run: TrainingRun) -> str:
     tables += html.table(["parameter", "value"], used, "Values used; all others are defaults")
     text = f"{len(run.trials)} combinations were compared." if run.trials else ""
     if not run.trials:
-        own = {"C": isinstance(model.C, str), "gamma": hasattr(model, "feature_scales_")}
-        learned = " and ".join(name for name, by_itself in own.items() if by_itself)
+        learns = hasattr(model, "feature_scales_")
+        own = {
+            "C": isinstance(model.C, str),
+            "the kernel": learns and model.kernel == "auto",
+            "the scales of the features": learns,
+            "the number of points": getattr(model, "n_basis", 0) == "auto",
+        }
+        *names, last = [name for name, by_itself in own.items() if by_itself] or [""]
+        learned = f"{', '.join(names)} and {last}" if names else last
         text = f"The fit chose {learned} by itself." if learned else ""
     text = text or "All parameters were given; `leansvm tune` compares values."
     return html.section("What was tuned", html.figures(figures) + tables, text, "tuning")
@@ -179,7 +187,7 @@ def _trial_picture(run: TrainingRun, name: str) -> list[str]:
             ax.legend()
         if min(values) > 0:
             ax.set_xscale("log")
-        ax.set(xlabel=name, ylabel="score")
+        ax.set(xlabel=name, ylabel=run.compared_by or "score")
         picture = html.svg(fig, f"score against {name}")
     caption = "Bars: standard deviation of the folds."
     return [html.figure(picture, f"Search over {name}", caption)]
@@ -191,14 +199,15 @@ def _trial_table(run: TrainingRun, names: list[str]) -> str:
     def chosen(trial: dict[str, Any]) -> bool:
         return all(trial[name] == used[name] for name in names)
 
-    trials = sorted(run.trials, key=lambda trial: (-trial["score"], not chosen(trial)))[:20]
+    sign = 1.0 if run.compared_by in LOWER_IS_BETTER else -1.0
+    trials = sorted(run.trials, key=lambda trial: (sign * trial["score"], not chosen(trial)))[:20]
     rows = [
         [
             *(f"{v:.4g}" if isinstance(v := trial[name], float) else str(v) for name in names),
             html.Cell(f"{trial['score']:.4f}", "good" if chosen(trial) else "plain"),
-            f"{trial['spread']:.4f}",
+            f"{trial['spread'] or 0.0:.4f}",
         ]
         for trial in trials
     ]
     caption = "Best first" + (f"; 20 of {len(run.trials)}" if len(run.trials) > 20 else "")
-    return html.table([*names, "score", "± over folds"], rows, caption)
+    return html.table([*names, run.compared_by or "score", "± over folds"], rows, caption)
