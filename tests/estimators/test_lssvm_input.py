@@ -390,7 +390,7 @@ def test_rows_whose_squares_overflow_have_a_gaussian_kernel():
 
 @BOTH
 def test_callable_kernels_that_return_nonsense(machine):
-    with pytest.raises(ValueError, match=r"callable.*expected shape"):
+    with pytest.raises(ValueError, match=r"kernel function.*expected shape"):
         machine(kernel=lambda A, B: 1.0).fit(X, LABELS)
     with pytest.raises(ValueError, match=r"callable.*NaN"):
         machine(kernel=lambda A, B: np.full((len(A), len(B)), np.nan)).fit(X, LABELS)

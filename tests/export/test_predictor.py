@@ -256,7 +256,7 @@ def test_what_json_may_hold_is_refused_with_the_errors_of_values():
         with pytest.raises(TypeError, match="A row is a dict of columns and values, or a list"):
             predictor.predict(bad)
     for bad in ("1_000", 10**400, "many"):
-        with pytest.raises(ValueError, match="Column 'x' held numbers in training, and now"):
+        with pytest.raises(ValueError, match="Column 'x' had numbers in training, but now"):
             predictor.predict({"x": bad})
 
 

@@ -212,8 +212,8 @@ def test_javascript_takes_no_other_number_for_days(tmp_path):
     np.testing.assert_allclose(np.array(found[:2], float), wanted, atol=1e-9)
     for row, message in zip(bad, found[2:], strict=True):
         assert message == (
-            f"Column 'day' held dates in training, and now {row['day']}: correct it, or make it "
-            f"missing."
+            f"Column 'day' had dates in training, but now {row['day']}: correct the value, or make "
+            f"it missing."
         )
 
 
