@@ -6,6 +6,7 @@ replaced here, or refused with the version that has it.
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,15 @@ from sklearn.utils.metaestimators import available_if
 
 VERSION = tuple(map(int, sklearn.__version__.split(".")[:2]))
 HAS_CALLBACKS = VERSION >= (1, 9)
+_OURS = ("leansvm", "sklearn", "contextlib")  # what lies between a user's line and a warning
+
+
+def level_of_user() -> int:
+    """Return the ``stacklevel`` of a warning that shall name the user's line, not one of ours."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 # ---------------------------------------------------------------------- callbacks: 1.9

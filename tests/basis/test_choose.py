@@ -5,7 +5,15 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis, SparseGreedy
+from leansvm import KernelBasis
+from leansvm.basis import (
+    Backfitting,
+    BasisSelector,
+    Fit,
+    PivotedCholesky,
+    RandomBasis,
+    SparseGreedy,
+)
 from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.choose import LAST_SIZE, SELECTORS, Basis, choose, resolve_basis
 from leansvm.kernels import Kernel
@@ -120,3 +128,19 @@ def test_names_and_sizes():
         assert resolved(RandomBasis(), 300)[1:] == (200, False)
     with pytest.raises(ValueError, match="basis must be one of random"):
         resolved("best", 10)
+
+
+@pytest.mark.parametrize("rows", [[1, 1], [-1, 2], [0, 200], [True, False], [0.0, 2.0], range(11)])
+def test_what_an_own_selector_chooses_is_checked(rows):
+    class Own(BasisSelector):
+        def _choose(self, blocks, kernel, n_basis, rng, fit, on_step):
+            return Basis(np.asarray(rows))
+
+    with pytest.raises(ValueError, match="Own must choose a Basis with at most 10 different row"):
+        run(Own())
+
+
+def test_a_warning_names_the_line_of_the_user():
+    with pytest.warns(UserWarning, match="more than the 20 rows") as caught:
+        KernelBasis(n_basis=30).fit(X[:20])
+    assert caught[0].filename == __file__

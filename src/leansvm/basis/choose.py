@@ -20,6 +20,7 @@ from sklearn.utils.random import sample_without_replacement
 
 from leansvm import basis as selectors
 from leansvm._array_api import foreign_namespace, like_rows, moved, rows_at, to_host
+from leansvm._sklearn import level_of_user
 from leansvm.basis.selector import Basis as Basis
 from leansvm.basis.selector import BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
@@ -102,7 +103,13 @@ def choose(
     if fit is not None and sample is not None:  # C times the losses of all rows
         fit = replace(fit, C=fit.C * total_weight(here) / total_weight(part))
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
-    indices = found.indices
+    indices = np.asarray(found.indices if isinstance(found, Basis) else np.nan)
+    inside = indices.dtype.kind in "iu" and np.all((indices >= 0) & (indices < part.n_rows))
+    if not (inside and len(np.unique(indices)) == indices.size <= count):
+        raise ValueError(
+            f"{type(basis).__name__} must choose a Basis with at most {count} different row "
+            f"numbers, from 0 to {part.n_rows - 1}, got {found!r:.80}."
+        )
     if sample is not None:
         indices = sample[indices]
         found.report["selected_on"] = len(sample)
@@ -304,7 +311,7 @@ def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
         warnings.warn(
             f"n_basis={n_basis} is more than the {n_rows} rows of the data; all rows are used.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=level_of_user(),
         )
         count = n_rows
     return count

@@ -15,6 +15,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
+from leansvm._sklearn import level_of_user
 from leansvm.basis.features import KernelFeatures
 from leansvm.dual import solvers
 from leansvm.dual.active_set import ActiveSet
@@ -206,7 +207,7 @@ class L2SVC(Classifier, DualMachine):
                 "partial_fit starts again: fit keeps no rows to which more could be added. Call "
                 "partial_fit from the first batch on, instead of fit.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=level_of_user(),
             )
         if not first:
             self._refuse_changed()

@@ -9,7 +9,6 @@ for all zones. Targets are smoothed as Platt does: (N + 1) / (N + 2) for the own
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
 from numbers import Real
@@ -23,6 +22,7 @@ from scipy.special import expit, log_expit, log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
+from leansvm._sklearn import level_of_user
 from leansvm.estimators.read import ROW_ATTRIBUTES, TrainingData
 from leansvm.estimators.targets import to_units
 from leansvm.kernels import Kernel
@@ -45,7 +45,6 @@ _CERTIFIES = ("solver", "objective", "residual", "gap", "iterations", "converged
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _NOT_ALWAYS |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}
-_OURS = ("leansvm", "sklearn", "contextlib")
 Slopes = float | Array
 _LOG_SCALES = np.linspace(-12.0, 12.0, 49)
 _WHOLE = (-12.0, 12.0)  # range of the logarithm of the scale
@@ -123,10 +122,7 @@ def publish(
 
 def warn(estimator: Any, text: str, kind: type[Warning] = UserWarning) -> None:
     """Warn at the user's line."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(f"{type(estimator).__name__}{text}", kind, stacklevel=level)
+    warnings.warn(f"{type(estimator).__name__}{text}", kind, stacklevel=level_of_user())
 
 
 def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
