@@ -16,7 +16,7 @@ from ._cells import MOST_ROWS, Cells, mean_of
 from ._comparison import compare
 from ._harness import RESULTS
 from ._tabular import BOOSTING, OURS, TUNED, TUNED_LIGHTGBM
-from .many_rows import PEERS, SETS, TEST_ROWS
+from .many_rows import PEERS, SETS, TEST_ROWS, by_set
 from .tabular_figures import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,15 +145,14 @@ def draw(found: dict[str, float], path: Path) -> None:
 
 def _of_many_rows(what: str) -> dict[str, list[float]]:
     """Return one measure by model, a number for each set; a set that failed is an error."""
-    cells = read("many_rows-cells")
-    return {model: [cells[f"{name}/0/{model}"][what] for name in SETS] for model in PEERS}
+    found = by_set(read("many_rows-cells"))
+    return {model: [found[name, model][what] for name in SETS] for model in PEERS}
 
 
 def _shipped() -> dict[str, list[float]]:
     """Return the bytes to ship: our model file, and the pickled models of the others."""
-    return _of_many_rows("bytes") | {
-        OURS: [read("many_rows-cells")[f"{name}/0/{OURS}"]["file bytes"] for name in SETS]
-    }
+    found = by_set(read("many_rows-cells"))
+    return _of_many_rows("bytes") | {OURS: [found[name, OURS]["file bytes"] for name in SETS]}
 
 
 def _measures() -> list[tuple[str, dict[str, list[float]], float, str]]:
@@ -181,9 +180,9 @@ def short() -> str:
 
 def many_rows() -> str:
     """Return all sets of many rows, a line for each set and measure."""
-    cells, measures, rows = read("many_rows-cells"), _measures(), []
+    found, measures, rows = by_set(read("many_rows-cells")), _measures(), []
     for i, name in enumerate(SETS):
-        cell = cells[f"{name}/0/{OURS}"]
+        cell = found[name, OURS]
         place = f"**{name}**, {cell['rows']:,} × {cell['features']}"
         for what, by, factor, form in measures:
             numbers = [f"{factor * by[model][i]:{form}}" for model in PEERS]
