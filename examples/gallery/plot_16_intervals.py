@@ -2,8 +2,8 @@
 How sure is a prediction?
 =========================
 
-The intervals use the models without each training row. All of these are exact and come from one
-fit. With ``adaptive=True`` the intervals are wider where training rows are few, as in the empty
+For every training row, the intervals use the model without this row. One fit gives all these models
+exactly. With ``adaptive=True`` the intervals are wider where training rows are few, as in the empty
 region here.
 """
 
