@@ -108,7 +108,7 @@ class RandomPivotedCholesky(BasisSelector):
             basis.accept(local)
             drawn, rounds = drawn + draws, rounds + 1
             if self.accelerated:
-                # aims at doubling; past rounds alone count: a smaller choice is then a prefix
+                # aims at doubling; depends on past rounds alone, so a smaller choice is a prefix
                 aimed = basis.size / (len(local.picked) / draws)
                 draws = int(np.clip(aimed, _FEWEST_DRAWS, _MOST_DRAWS))
             if on_step(basis.size):

@@ -87,7 +87,7 @@ class SparseGreedy(CandidateSelector):
 
 
 class _ByTrace(OneByOne):
-    """Candidates that gain what they lower the trace of K - P P' by."""
+    """The gain of a candidate is its decrease of the trace of K - P P'."""
 
     def start(self) -> None:
         """Begin with no basis."""

@@ -124,8 +124,8 @@ def recognised(values: Values, name: str) -> Values:
         return Values("time", seconds(values, name, "time"))
     if any(issubclass(kind, complex | np.complexfloating) for kind in kinds):
         raise ValueError(
-            f"Column {name!r} holds complex numbers: make columns of their real and imaginary "
-            f"parts, or leave it out."
+            f"Column {name!r} holds complex numbers: replace it by two columns, the real and the "
+            f"imaginary part, or leave it out."
         )
     is_number = [isinstance(v, Number) and not isinstance(v, bool) for v in known]
     if all(is_number) and not values.declared:
@@ -136,8 +136,8 @@ def recognised(values: Values, name: str) -> Values:
         example = known[is_number.index(False)]
         raise ValueError(
             f"Column {name!r} holds {count:,} numbers and {len(known) - count:,} other values, "
-            f"such as {example!r}. Make these missing (pandas.to_numeric(..., errors='coerce')), "
-            f"or the whole column text (astype(str))."
+            f"such as {example!r}. Make the other values missing (pandas.to_numeric(..., "
+            f"errors='coerce')), or convert the whole column to text (astype(str))."
         )
     return Values("text", data, declared=values.declared)
 
@@ -182,8 +182,8 @@ def joined(parts: list[Values], name: str) -> Values:
         return replace(parts[0], data=np.concatenate([part.data for part in parts]))
     if not kinds <= {"object", "number", "truth"}:
         raise ValueError(
-            f"Column {name!r} holds {' and '.join(sorted(kinds))} values in different blocks: give "
-            f"it one type."
+            f"Column {name!r} holds {' and '.join(sorted(kinds))} values in different blocks of "
+            f"rows: give the whole column one type."
         )
     data: list[Any] = []
     for part in parts:
@@ -242,7 +242,7 @@ def truths(texts: list[str | None], name: str) -> list[str | None]:
 
 
 def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> dict[str, Any]:
-    """Return which levels of training texts mean that are none of them themselves.
+    """Return what unknown texts stand for: a level of training, a missing value or themselves.
 
     A file may be read in two ways: with spaces around a text or without them, with "?" as text or
     as a missing value, with codes such as "0123" and "1.50" as texts or as numbers.
@@ -256,7 +256,7 @@ def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> 
 
 
 def _number_text(text: str) -> str:
-    """Return the text of the number that a text is read as: "123" of "0123"."""
+    """Return the text of the number that a text is read as: "123" for "0123"."""
     try:
         return text_of(float(text), "")
     except ValueError:

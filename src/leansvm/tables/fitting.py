@@ -1,4 +1,4 @@
-"""Tables as the rows of a fit: they are checked first, and become numbers beside their targets."""
+"""Tables as the rows of a fit: they are checked first, then encoded with the help of targets."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ class ScoredRow(NamedTuple):
 class BestRows(NamedTuple):
     """The best rows of a block."""
 
-    gain: ScoredRow | None  # largest expected gain of rows whose column is known, or can be
-    dependent: ScoredRow | None  # and of all rows, where the columns miss none
+    gain: ScoredRow | None  # largest expected gain; the row's column is known or can be computed
+    dependent: ScoredRow | None  # the same over all rows, if the columns represent every row
     missed: ScoredRow | None  # largest residual
 
 

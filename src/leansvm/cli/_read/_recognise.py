@@ -1,7 +1,7 @@
 """What a column of text holds: numbers, yes/no, dates, times of day, or categories.
 
-The first kind that all values fit is taken. A column that nearly all values fit is refused with
-the place of the first one that does not: guessing would turn numbers into categories in silence.
+A column has the first kind that all its values fit. If only nearly all fit, the column is refused,
+and the error names the first one that does not: guessing would silently make numbers categories.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Conventions:
     Parameters
     ----------
     decimal : {".", ","} or None
-        Decimal mark, where a column leaves it open.
+        Decimal mark, used if a column is ambiguous.
     dates : {"day-first", "month-first"} or None
-        Order of 03/04/2024, where a column leaves it open.
+        Order of 03/04/2024, used if a column is ambiguous.
     missing : tuple of str
         Spellings of a missing value, beside the usual ones.
     options : bool
@@ -191,7 +191,7 @@ def as_objects(texts: pa.Array) -> np.ndarray:
 def _convert(
     table: FileTable, name: str, texts: pa.Array, kind: str, ways: Conventions
 ) -> tuple[np.ndarray, str]:
-    """Convert what fits a kind, NaN for all else; with a note."""
+    """Convert the values that fit a kind, the others to NaN; also return a note."""
     if kind == NUMBER:
         return _to_numbers(table, name, texts, ways)
     if kind == TRUTH:

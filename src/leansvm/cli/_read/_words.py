@@ -10,7 +10,7 @@ from leansvm.cli._output import UsageError
 
 
 def check_column(path: Path, name: str, names: Sequence[str]) -> None:
-    """Refuse the name of a column that is not there; name the one that was probably meant."""
+    """Refuse the name of a column that does not exist; suggest the most similar name."""
     if name in names:
         return
     near = difflib.get_close_matches(name, names, n=1)

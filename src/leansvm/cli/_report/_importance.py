@@ -1,7 +1,7 @@
-"""Which columns matter: the score falls by so much when one column is shuffled among the rows.
+"""Which columns matter: how much the score falls when one column is shuffled among the rows.
 
-Rows are those that a model has not seen: a model with the kernel, C and size of the fit is fitted
-to the other rows, which takes no learning. On rows of its own fit a model needs columns of noise.
+The rows are new to the model: another model with the kernel, C and size of the fit is fitted to the
+other rows, which needs no learning. On its own training rows a model also uses columns of noise.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def copies_of(run: TrainingRun) -> dict[str, list[str]]:
 def _left_out(run: TrainingRun) -> Iterator[tuple[Any, np.ndarray]]:
     """Yield models of some rows, and the numbers of rows that they have not seen.
 
-    Nothing where the machine has no kernel, or a class too few rows to be in every part.
+    Yields nothing if the machine has no kernel, or if a class has too few rows for every part.
     """
     model, y = run.model, run.y
     classes, counts = np.unique(y, return_counts=True)
@@ -149,7 +149,7 @@ def importance(found: inspection.Importance | None, on_rows: str) -> str:
 
 
 def unused(found: inspection.Importance | None) -> list[str]:
-    """Return columns that can be left out: below 1 % of the largest and within their spread."""
+    """Return unneeded columns: importance below 1 % of the largest and within its own spread."""
     if found is None or found.mean.max() <= 0:
         return []
     small = (found.mean < 0.01 * found.mean.max()) & (found.mean <= 2 * found.std + 1e-12)
