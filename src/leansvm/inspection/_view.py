@@ -1,4 +1,4 @@
-"""A fitted model as its user sees it: rows with named columns go in, whatever steps come first.
+"""A fitted model as its user sees it: it takes rows with named columns, also in a pipeline.
 
 `View` reads rows through the steps of a pipeline and the model's own encoding of tables. `Summand`
 is one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, in which columns are taken apart.

@@ -109,8 +109,8 @@ class LowRankDisplay:
         Parameters
         ----------
         estimator : LowRankLSSVC or LowRankLSSVR
-            Fitted model, or a pipeline that ends with one; what its steps shift and scale is drawn
-            in the units of the columns.
+            Fitted model, or a pipeline that ends with one. If its steps shift and scale columns,
+            the picture is in the units of the original columns.
         X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
             Rows that span the plane; features that are not drawn are held at their medians.
         y : array-like of shape (n_samples,), default=None

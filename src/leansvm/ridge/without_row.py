@@ -33,7 +33,7 @@ from leansvm.ridge.sums import Sums
 from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
-_KEEP_BYTES = 2**29  # of the training rows' coordinates; more, and they are computed again
+_KEEP_BYTES = 2**29  # of the training rows' coordinates; larger ones are computed again
 _TILE_BYTES = 2**26  # of what is computed from rows at a time
 _WORK_FOR_SINGLE = 1e9  # rows x coordinates^2, from which on influences are added up in float32
 
@@ -111,7 +111,7 @@ class LeftOut(ABC):
 def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Array:
     """Return C (k(x, x) - |phi(x)|^2) of rows; nan for a precomputed kernel.
 
-    Rows beyond the kernel's bounds get what f may change between them and the bounds, in addition.
+    For rows outside of the kernel's bounds, the possible change of f beyond the bounds is added.
     """
     if features.kernel.precomputed:
         return np.full(len(Phi), np.nan)
