@@ -212,7 +212,7 @@ class GrowingRows(KernelMatrix):
         self._position = np.zeros(self.m, np.intp)
 
     def extend(self, X: Any, budget: int) -> None:
-        """Go on with more rows: ``X`` holds those there were and new ones behind them."""
+        """Go on with more rows: ``X`` holds the earlier rows, then the new ones."""
         old, chunks = self.m, self._chunks
         GrowingRows.__init__(self, X, self.kernel)
         for rows, values in chunks:
@@ -224,7 +224,7 @@ class GrowingRows(KernelMatrix):
     def ensure(self, rows: Rows, budget: int) -> None:
         """Compute and keep the rows that are not here yet, as far as the bytes allow.
 
-        Where the bytes have become fewer, the chunks that came last go.
+        If fewer bytes are allowed than before, the latest chunks are dropped.
         """
         while self.bytes > max(budget, 0):
             lost, values = self._chunks.pop()
@@ -326,7 +326,7 @@ def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
 
 
 def least_sweep_bytes(problem: DualProblem) -> int:
-    """Bytes without which rows cannot be computed: vectors, a batch, its slots, a copy of X."""
+    """Fewest bytes that computing rows needs: vectors, a batch, its slots, a copy of X."""
     m, n_outputs = problem.Y.shape
     return 8 * m * (_VECTORS + 16 * n_outputs + 2 * min(BLOCK, m) + problem.X.shape[1] + 2)
 

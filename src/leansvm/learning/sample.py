@@ -5,9 +5,9 @@ rounds), centred and divided by their standard deviation; targets likewise. Rows
 tail would otherwise be near no basis point, and units would matter. Mixtures also see quantile
 features, and their linear part sees the features without bounds.
 
-The learned kernel also ends at the least and the largest value of the training rows: beyond them
-it sees the edge, and predictions stay what they are there. (A kernel that went on would return to
-the intercept, which may be far from every target.)
+The learned kernel also clips features to the range of the training rows: beyond the range,
+predictions stay what they are at its edge. (Without clipping they would return to the intercept,
+which may be far from every target.)
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
-_REACH = 10.0  # ranges of a feature that the linear part goes on beyond its values
-_CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
-_FEW_DISTINCT = 100  # rows so few that even a linear kernel alone ends beyond the sample
-_SMALLEST_SAMPLE = 500  # a budget must have room for so many, if there are so many
+_REACH = 10.0  # the linear part is clipped this many ranges of a feature beyond its values
+_CONSTANT = 1e-12  # a range this small, relative to the values, is rounding
+_FEW_DISTINCT = 100  # with fewer distinct rows, even a linear kernel alone has bounds
+_SMALLEST_SAMPLE = 500  # the budget must have room for so many rows, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
 _LEAST_GAMMA, _LARGEST_GAMMA = 1e-318, 1e300  # less has hardly any digits
 _QUANTILE_KNOTS, _FEWEST_VALUES = 64, 10  # of a quantile feature, and of the feature that needs one
 _END = 0.002  # shares of rows beyond which the curve is flat
-_SAME = 0.99  # correlation from which on a quantile feature says what the feature says
+_SAME = 0.99  # with at least this correlation, a quantile feature adds nothing to its feature
 WAY_OUT = "Give gamma a number or an array, or raise cache_size."
 
 
@@ -294,7 +294,7 @@ def raw_kernel(
     of_line: dict[str, Any] = {}
     if "linear" in kernels:
         of_line = {"origin": None if sample.is_sparse else units.centre}
-        # beside other parts it ends far out; so it does where few rows hardly show a range
+        # beside other parts, or if rows are too few to show a range, its bounds are far outside
         if len(kernels) > 1 or len(sample.X) <= _FEW_DISTINCT:
             least, most = units.ends
             reach = _REACH * (most - least)

@@ -6,8 +6,8 @@ A kernel is a mixture of parts, often of one. The search minimises
 
 over log gamma, the parts' weights softmax(omega) and log lam, where S is the leave-one-out error
 (`LooObjective`) of n rows; or it moves all of a part's log gamma together, without the second term.
-Every search takes the first rows of a sample, and the first of these as basis points. A search of
-the same numbers on more rows starts with the curvature that the one before has seen.
+Every search uses the first rows of a sample, and the first of these as basis points. If the same
+numbers are searched again on more rows, the search starts with the curvature seen before.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Pairs = tuple[tuple[Array, Array], ...]  # steps, and the changes of the gradien
 _TIE = 2.0  # how far the common scale goes, in log
 _BELOW, _ABOVE = 14.0, 8.0  # how far one scale goes from 1 / (2 d), in log
 _WEIGHT = 8.0  # how far omega goes from 0
-# bounds of log lam: below, gamma and lam may go to 0 together, S hardly changes, digits are lost
+# bounds of log lam: below them, gamma and lam may go to 0 together, and only digits are lost
 _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
-ROWS_IN_DOUBLE = 2000  # few enough for double precision: rounding decides where flat searches end
+ROWS_IN_DOUBLE = 2000  # at most so many in double precision: in flat searches rounding matters
 _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
 # a search ends after two steps that lower log S by less; few rows, in double precision, go further
@@ -195,8 +195,8 @@ class ScaleSearch:
 class _Descent:
     """log S plus the prior, and its gradient, as a function of what the search moves.
 
-    That is: what is added to log gamma of ``start``, one number for each group of columns of each
-    part; then omega where there are several parts; then log lam.
+    The search moves: what is added to log gamma of ``start``, one number for each group of columns
+    of each part; omega, if there are several parts; and log lam.
     """
 
     objective: LooObjective

@@ -116,7 +116,7 @@ def initial_centers(
 def class_medoids(sample: StartRows, n_basis: int) -> Array:
     """Return the medoids of every class, about as many of each.
 
-    Of all rows together where there are fewer functions than classes, or targets are numbers.
+    If there are fewer functions than classes, or targets are numbers: the medoids of all rows.
     """
     classes = sample.classes
     present, sizes = np.unique(classes, return_counts=True)
@@ -219,8 +219,8 @@ def _rows_by_mass(mass: Array, count: int) -> Rows:
 def pick_columns(P: Array, Q: Array, Y: Array, count: int, penalty: float) -> list[int]:
     """Return columns of P, in the order in which they lower the leave-one-out error of Y most.
 
-    The candidates P are overwritten; Q are orthonormal columns that the model has already. The
-    penalty is added to the squared length of a column: what is nearly known already gains nothing.
+    The candidates P are overwritten; Q are the orthonormal columns of the model so far. The penalty
+    is added to the squared length of a column, so that a column nearly in their span gains nothing.
     """
     P -= Q @ (Q.T @ P)
     E = Y - Q @ (Q.T @ Y)

@@ -1,4 +1,4 @@
-"""The state of blocks whose rows come and go: in memory up to a budget, beyond it on disk."""
+"""The state of blocks whose rows are read again in every pass: in memory, then on disk."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class StateStore:
         except OSError as error:
             raise OSError(
                 f"{new.path}: {value.nbytes:,} bytes of the fit's state could not be written "
-                f"({error.strerror or error}), {self.on_disk:,} are there already: raise "
+                f"({error.strerror or error}); {self.on_disk:,} bytes were written before. Raise "
                 f"cache_size, or set TMPDIR to a folder with more room."
             ) from error
         with self._lock:
