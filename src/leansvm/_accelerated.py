@@ -23,7 +23,7 @@ from leansvm._array_api import (
     zeros,
 )
 
-_WIDE = 768  # columns from which halves of a Gram matrix are still good products
+_WIDE = 768  # from so many columns on, a Gram matrix is computed in parts
 _PANEL = 2048  # columns of a part of a Gram matrix that is wider than two of them
 _GRAM_ROWS = 8192  # rows of a part: many parts keep the whole device busy
 _GRAM_ROWS32 = 1024  # rows that are added up in float32 before the sum goes on in float64
@@ -63,7 +63,7 @@ def gram(Z: Any) -> Any:
 
 
 def _gram_batched(Z: Any) -> Any:
-    """Many products of narrow parts at once: one alone leaves most of a GPU idle."""
+    """Multiply many narrow parts at once: a single product would leave most of a GPU idle."""
     xp, (n, width) = namespace(Z), Z.shape
     part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
     parts = n // part
@@ -174,7 +174,7 @@ def cholesky_lower(A: Any) -> Any:
         L = xp.linalg.cholesky(A)
     except RuntimeError as error:  # torch's own LinAlgError is one
         raise np.linalg.LinAlgError(str(error)) from None
-    if A.shape[0] and not bool(xp.all(xp.isfinite(L[-1, :]))):  # CuPy says nothing
+    if A.shape[0] and not bool(xp.all(xp.isfinite(L[-1, :]))):  # CuPy raises no error
         raise np.linalg.LinAlgError("not positive definite")
     return L
 
@@ -182,8 +182,8 @@ def cholesky_lower(A: Any) -> Any:
 def doubles_are_fast(X: Any) -> bool:
     """Whether the device of ``X`` multiplies in float64 about as fast as in float32.
 
-    So do NVIDIA's A100, H100 and H200 (8.0 and 9.0); most others are 32 or 64 times slower in
-    float64, hosts twice.
+    NVIDIA's A100, H100 and H200 (8.0 and 9.0) do. Most other GPUs are 32 or 64 times slower in
+    float64, and hosts half as fast.
     """
     library = library_of(X)
     if library == "torch" and X.device.type == "cuda":

@@ -1,6 +1,6 @@
-"""The formula in NumPy: what its numbers mean, and how well rounded ones do.
+"""The formula in NumPy, which defines what its numbers mean and tests rounded numbers.
 
-The writers say the same in C, in JavaScript and as a graph; the tests compare all of them with
+The writers compute the same in C, in JavaScript and as a graph; the tests compare all of them with
 the models.
 """
 

@@ -110,7 +110,7 @@ class Formula:
 
     @property
     def strict(self) -> dict[int, tuple[list[Any], bool]]:
-        """Categories of input values of which Python refuses others; whether one may be missing."""
+        """By input: the only categories that Python accepts, and whether one may be missing."""
         found: dict[int, set[Any]] = {}
         for c in self.prepared:
             if c.strict:
@@ -173,7 +173,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     sklearn.exceptions.NotFittedError
         The model is not fitted.
     ValueError
-        The model, or a step before it, cannot be written as a formula; the text names the way out.
+        The model, or a step before it, cannot be written as a formula; the message says what to do.
     """
     model = getattr(model, "formula", model)  # what `compress` returns
     if isinstance(model, Formula):

@@ -1,4 +1,4 @@
-"""Rows to try a model on where no data are at hand: its points, and random ones around them."""
+"""Rows to test a model without data: its points, and random rows around them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _by_source(formula: Formula, pairs: Sequence[tuple[Column, Any]]) -> list[li
 def _categories(
     prepared: list[Column], is_text: bool, n_rows: int, rng: np.random.Generator
 ) -> NDArray[Any] | None:
-    """Return random categories of an input value, unknown and missing ones where it may have them.
+    """Return random categories of an input value, also unknown and missing ones if allowed.
 
     None: the value is no category.
     """

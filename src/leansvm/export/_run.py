@@ -145,7 +145,7 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
 
 
 def _on_scale(formula: Formula, values: Array) -> Array:
-    """Return values on the scale of the targets that f was learned on, as coefficients are."""
+    """Return values on the scale on which f was learned, which is also that of coefficients."""
     if formula.scale is None:
         return values
     return to_scale(formula.scale, np.maximum(values, np.finfo(np.float32).tiny))

@@ -1,7 +1,7 @@
 """Gradients of f(x) = sum_j c_j k(x, z_j) and its mixed second derivatives, exactly.
 
-Rows go through the kernel's own formulas in tiles. Where a kernel has a kink (matern12 and
-laplacian at x = z) the slope is that of the middle, 0.
+Rows go through the kernel's own formulas in tiles. If a kernel has a kink (matern12 and laplacian
+at x = z), its slope there counts as 0, the middle of both sides.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ _NEGATIVE = (
 class ByFeature(DistanceKernel):
     """e^-D, where a compiled loop over features gives D; subclasses say what a feature adds to it.
 
-    Gradients are k times one slope for each feature; where k has a kink, the slope is that of the
-    middle, 0.
+    Gradients are k times one slope for each feature; at a kink of k, the slope counts as 0, the
+    middle of both sides.
     """
 
     of_differences: ClassVar[bool] = False  # D is one of x - z: rows may be moved to the origin
