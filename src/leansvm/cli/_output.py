@@ -129,7 +129,7 @@ class Printer:
                 self.result.print(shown, markup=False)
 
     def data(self, text: str) -> None:
-        """Print data on stdout: unchanged to files and pipes, without control codes to terminals."""
+        """Print data on stdout: unchanged to files and pipes, without control codes elsewhere."""
         # not typer.echo, which removes escape codes if the output is not a terminal
         sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()

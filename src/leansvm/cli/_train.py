@@ -79,7 +79,7 @@ def folds_of(text: str) -> int | str:
     if text in ("loo", "auto"):
         return text
     if not text.isdigit() or text == "1":
-        raise UsageError(f"--cv {text}: give a number of folds from 2 on, loo, auto, or 0")
+        raise UsageError(f"--cv {text}: give a number of folds (2 or more), loo, auto, or 0")
     return int(text)
 
 

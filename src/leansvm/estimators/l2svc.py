@@ -182,8 +182,8 @@ class L2SVC(Classifier, DualMachine):
         kernel="precomputed", solver="newton" and solver="smo". ``gamma`` comes from the first
         batch. Rows without error may become support vectors later, so all rows are kept, with
         kernel rows and factors (within ``cache_size``). `fit` keeps no rows: after `fit`,
-        partial_fit starts again, with a warning. A call that raises an error leaves the rows as
-        they were before it.
+        partial_fit starts a new model, with a warning. After a call that raises an error, the rows
+        are as they were before the call.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """Dates, times of day and yes/no answers as numbers.
 
 A date becomes days since 1970, with the time of day as a fraction; a time of day becomes hours.
-Where the day and where the month stand is clear from the year in front (2024-03-01), from points
+Which part is the day and which the month is clear from the year in front (2024-03-01), from points
 (01.03.2024), from a number above 12, from other columns, or the user says it.
 """
 

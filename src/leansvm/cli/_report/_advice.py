@@ -228,7 +228,7 @@ def next_steps(
         steps.append("Collect more rows first: they help more than any setting.")
     if drifts(run):
         steps.append(
-            "Hold the last rows out: train on the first three quarters of the file, then run "
+            "Test on the last rows: train on the first three quarters of the file, then run "
             "`leansvm predict` on the rest; it prints the score."
         )
     if at_largest_size(run):
