@@ -137,7 +137,7 @@ REFUSED = {
     "infinite numbers": (np.where(Y, np.inf, X), "'c' holds infinity: replace it"),
     "numbers with a few words": (
         np.where(np.arange(N) == 3, "n/a", np.round(X, 9).astype(object)),
-        r"'c' holds 59 numbers and 1 other values, such as 'n/a'. Make these missing",
+        r"'c' holds 59 numbers among its 60 values, but also 'n/a', for example. Make the other",
     ),
 }
 

@@ -135,8 +135,8 @@ def recognised(values: Values, name: str) -> Values:
     if _MOSTLY * len(known) <= count < len(known) and different > _FEW_NUMBERS:
         example = known[is_number.index(False)]
         raise ValueError(
-            f"Column {name!r} holds {count:,} numbers and {len(known) - count:,} other values, "
-            f"such as {example!r}. Make the other values missing (pandas.to_numeric(..., "
+            f"Column {name!r} holds {count:,} numbers among its {len(known):,} values, but also "
+            f"{example!r}, for example. Make the other values missing (pandas.to_numeric(..., "
             f"errors='coerce')), or convert the whole column to text (astype(str))."
         )
     return Values("text", data, declared=values.declared)
