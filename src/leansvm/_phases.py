@@ -37,7 +37,7 @@ class Watch:
 
     @property
     def share(self) -> float:
-        """Share of the planned work that is done; 0 where nothing is planned."""
+        """Share of the planned work that is done; 0 if nothing is planned."""
         now = self.plan.get(self.inside[-1], 0.0) if self.inside else 0.0
         # the number of steps of a phase is unknown: each step covers less than the previous one
         done = self.done + now * self.steps / (1.0 + self.steps)

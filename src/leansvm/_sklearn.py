@@ -139,7 +139,7 @@ def split_threshold(model: Any) -> tuple[Any, float | None]:
 
 
 def documentation() -> str:
-    """Return the address of the documentation, empty where there is none.
+    """Return the address of the documentation, empty if there is none.
 
     That is the address which the installed package names (``[project.urls]``), or else the pages
     that ``make docs`` has built in the checkout.

@@ -157,7 +157,7 @@ def dense64(X: Any) -> Any:
 
 
 def canonical_csr(X: Any) -> Any:
-    """Return CSR rows with every entry stored once, on a copy where that changes them."""
+    """Return CSR rows with every entry stored once, on a copy if that changes them."""
     if X.has_canonical_format:
         return X
     X = X.copy()

@@ -269,9 +269,9 @@ class Logistic(Loss):
         return xp.where((v < 0.0) | (v > 1.0), math.inf, conjugate)
 
     def log_odds(self, f: Array) -> Array:
-        """Return log(q / (1 - q)) of the class +1 where f minimises the expected loss.
+        """Return log(q / (1 - q)), q the probability of +1 at which f has the least expected loss.
 
-        There q L'(1 - f) = (1 - q) L'(1 + f).
+        At this f, q L'(1 - f) = (1 - q) L'(1 + f).
 
         Examples
         --------

@@ -223,7 +223,7 @@ def _rows_of_ranks(
 
 
 def _stratum(block: Block) -> NDArray[np.intp]:
-    """Return the class of every row, -1 where the weight is zero."""
+    """Return the class of every row, -1 if the weight is zero."""
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)
     if block.y is not None:

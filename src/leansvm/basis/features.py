@@ -51,7 +51,7 @@ class ColumnRows:
 
 
 class FeatureMap(ABC):
-    """Columns phi_1 .. phi_size of any rows and, where there is a ``constant``, the bias's."""
+    """Columns phi_1 .. phi_size of any rows and, if there is a ``constant``, the bias's."""
 
     order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
     single: bool = False  # float32 rows: phi in float32
@@ -148,7 +148,7 @@ class KernelFeatures(FeatureMap):
         return int(self.points.shape[0])
 
     def phi(self, X: Any, out: Any = None) -> Any:
-        """Return k(X, B), times L^-T where whitened, where the rows are."""
+        """Return k(X, B), times L^-T if whitened, where the rows are."""
         if foreign_namespace(X) is not None:
             pair = (a if self.single else in_float64(a) for a in (X, self.points))
             if self.L is not None:  # by products, which every library has, in panels of columns

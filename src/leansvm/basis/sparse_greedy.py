@@ -91,7 +91,7 @@ class _ByTrace(OneByOne):
 
     def start(self) -> None:
         """Begin with no basis."""
-        self._k = 0  # columns of P, the last of which the pool's columns do not know yet
+        self._k = 0  # columns of P; the last one is not yet subtracted from the pool's columns
 
     def report(self, gains: Array) -> dict[str, Any]:
         """Return the trace after each step."""

@@ -44,7 +44,7 @@ class Evaluation:
     predicted : ndarray
         One prediction per row.
     probabilities : ndarray or None
-        Of every row and class, where the model gives them.
+        Of every row and class, if the model gives them.
     notes : list of str
         What a reader should know about the estimate.
     scores : dict

@@ -136,7 +136,7 @@ class Printer:
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Show bars on stderr while the block runs; nothing where stderr is not a terminal."""
+        """Show bars on stderr while the block runs; nothing if stderr is not a terminal."""
         from rich.progress import (
             BarColumn,
             Progress,

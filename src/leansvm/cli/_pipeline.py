@@ -149,7 +149,7 @@ def make_pipeline(data: FileData, estimator: Any, scale: bool) -> Any:
 
 
 def encoder_of(pipeline: Any) -> Any:
-    """Return the fitted encoder of a table, None where there is none."""
+    """Return the fitted encoder of a table, None if there is none."""
     from leansvm.tables import TableEncoder
 
     steps = [step for _, step in getattr(pipeline, "steps", [("model", pipeline)])]

@@ -26,7 +26,7 @@ from leansvm.cli._wait import fit_with_bar
 if TYPE_CHECKING:
     from leansvm.cli._read import Conventions
 
-AUTO_FOLDS = 5  # of --cv auto, where leave-one-out is not in closed form or rows are few
+AUTO_FOLDS = 5  # of --cv auto, if leave-one-out has no closed form or rows are few
 
 
 @guarded
@@ -197,7 +197,7 @@ def set_pipeline(
 
 
 def clone_with(pipeline: Any, **parameters: Any) -> Any:
-    """Return a copy, not fitted, with other parameters of the machine where it has them."""
+    """Return a copy, not fitted, with other parameters of the machine if it has them."""
     from sklearn.base import clone
 
     copy = clone(pipeline)
@@ -316,7 +316,7 @@ def _write_report(run: TrainingRun, output_file: Path, report: Path) -> None:
 
 
 def _score_rows(run: TrainingRun) -> list[list[str]]:
-    """Return the most important scores beside those of no model."""
+    """Return the most important scores beside those of the baseline."""
     from leansvm.cli._scores import first_scores, in_unit
 
     found = run.evaluation

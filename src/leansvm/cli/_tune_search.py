@@ -57,7 +57,7 @@ def compares_by_leaving_out(model: Any) -> bool:
 
 
 def search_along_path(run: TrainingRun, output: Printer) -> None:
-    """Compare one gamma for all features with learned scales, where these are asked for.
+    """Compare one gamma for all features with learned scales, if these are asked for.
 
     All candidates are scored on the same basis points. Learned scales that win leave the pipeline
     fitted.

@@ -75,7 +75,7 @@ class Percents:
 
 
 def fit_with_bar(pipeline: Any, X: Any, y: Any, bars: Progress, description: str) -> None:
-    """Fit under a bar that moves with the work, where the machine tells how far it is."""
+    """Fit under a bar that moves with the work, if the machine tells how far it is."""
     heard, task = Percents(), bars.add_task(description, total=None)
     machine = pipeline[-1]
     if hasattr(machine, "set_callbacks"):  # scikit-learn 1.9

@@ -21,7 +21,7 @@ from leansvm._extras import needs
 from leansvm._version import __version__
 from leansvm.datasets._lzw import unpack_lzw
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all if known
 
 CHUNK = 2**14
 MOST_BYTES = 2**29

@@ -31,7 +31,7 @@ RIPLEY = "https://www.stats.ox.ac.uk/pub/PRNN"
 
 @dataclass(frozen=True)
 class Files:
-    """Files to fetch, each with the SHA-256 of its unpacked content where it is known."""
+    """Files to fetch, each with the SHA-256 of its unpacked content if it is known."""
 
     urls: tuple[str, ...]
     convert: _convert.Converter
@@ -282,7 +282,7 @@ def download(
     verify : bool, default=True
         Refuse rows that differ from those with which the papers' tables were computed.
     progress : callable, default=None
-        Called with the bytes of the current file so far, and in all where known.
+        Called with the bytes of the current file so far, and in all if known.
 
     Returns
     -------

@@ -75,7 +75,7 @@ class Hinge:
 
         The slope is piecewise linear and increasing: slope(t) = a + c t + sum over the rows with
         e + t d > 0 of C s d (e + t d), d = -y times the change of f. Its kinks are passed in order.
-        ``rows`` are all rows where they are None.
+        None means all rows.
         """
         take = slice(None) if rows is None else rows
         y, cost = self.y[take], self.cost[take]
@@ -333,7 +333,7 @@ def solve_by_cg(
     """Solve the equations of S from ``point``, whose beta is zero outside S.
 
     K, ``hinge`` and the points belong to a working set of rows, S is a part of it; ``low_rank`` is
-    the preconditioner. Stops where the largest C s |residual| is ``tol`` times the largest |beta|,
+    the preconditioner. Stops when the largest C s |residual| is ``tol`` times the largest |beta|,
     or after ``most`` steps. Returns the point, the steps, and whether it meets ``tol``. Raises
     LinAlgError where K_SS + diag(1 / (C s)) is not positive definite.
     """

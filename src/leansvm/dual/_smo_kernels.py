@@ -367,7 +367,7 @@ def run_on_matrix(
         used += count
 
 
-_folder = run_on_matrix.stats.cache_path  # None where nothing can be kept
+_folder = run_on_matrix.stats.cache_path  # None if nothing can be kept
 if _folder is None or not any(Path(_folder).glob("_smo_kernels.run_on_matrix-*.nbi")):
     logging.getLogger("leansvm").warning(
         "solver='smo' is compiled for its first use, which takes some ten seconds%s",

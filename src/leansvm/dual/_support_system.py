@@ -200,7 +200,7 @@ class SupportFactor:
     def change_to(self, rows: Rows, priority: Array) -> None:
         """Change it to the factor of ``rows``; rows of low ``priority`` come last and leave first.
 
-        Raises LinAlgError where the matrix is not positive definite.
+        Raises LinAlgError if the matrix is not positive definite.
         """
         leaving = np.flatnonzero(~np.isin(self.order, rows, assume_unique=True))
         if len(leaving):

@@ -122,7 +122,7 @@ def conjugate_gradients(
     """
     run = _Iteration(problem, matrix, precondition, C, max_iter, give_up_after)
     aim, x = max(tol / 2, _ROUNDING), np.zeros_like(run.rhs)
-    for _ in range(_RESTARTS):  # from the true residual, where the recursion lost it
+    for _ in range(_RESTARTS):  # from the true residual, if the recursion lost it
         state = run.improve(x, aim)
         if state == "slow":
             return None

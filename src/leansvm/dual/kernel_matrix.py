@@ -259,7 +259,7 @@ class GrowingRows(KernelMatrix):
         return out
 
     def product(self, V: Array) -> Array:
-        """Return K V for a vector of all rows that is zero where a row does not count."""
+        """Return K V for a vector of all rows that is zero at rows that do not count."""
         total = np.zeros(self.m)
         for rows, values in self._chunks:
             coef = V[rows]

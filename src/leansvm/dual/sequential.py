@@ -45,7 +45,7 @@ _PATIENCE = 5  # saturated steps of the flow after which rho is doubled
 def solve_sesqui(
     problem: DualProblem, C: float, *, tol: float, max_iter: int, give_up_after: float = np.inf
 ) -> Solution | None:
-    """Solve for all outputs (targets +-1); None where more sweeps are expected than allowed."""
+    """Solve for all outputs (targets +-1); None if more sweeps are expected than allowed."""
     problem, matrix = sweep_matrix(problem)
     aim = tol * (_CERTIFIED_FREE if problem.bias_penalty == 0 else CERTIFIED)
     beta, found = np.empty(problem.Y.shape), list[tuple[Hinge, SweepState, float]]()

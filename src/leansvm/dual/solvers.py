@@ -54,7 +54,7 @@ _ENTRY_FLOPS = 32
 
 _SAMPLE_ROWS, _SAMPLE_COLUMNS = 64, 2048
 # rows that a row overlaps with, beyond which conjugate gradients are tried first (measured): a
-# share of all, and a number where rows are computed anew in every sweep
+# share of all, and a number if rows are computed anew in every sweep
 _MOST_OVERLAP, _MOST_OVERLAP_UNSTORED = 0.05, 50.0
 _SWEEP_FLOPS = 60  # time of a kernel entry in a sweep, in flops of a factorisation (measured)
 _FEWEST_SWEEPS, _MOST_SWEEPS = 10, 100
@@ -191,9 +191,9 @@ def _best_left_out(
 
 
 def _affordable_sweeps(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float | None:
-    """Return the sweeps in the time of a factorisation; None where updates would be too slow.
+    """Return the sweeps in the time of a factorisation; None if updates would be too slow.
 
-    ``matrix`` is the kernel matrix, None where it does not fit. Updates are slow where rows
+    ``matrix`` is the kernel matrix, None if it does not fit. Updates are slow if rows
     overlap: the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)), estimated from a sample, is
     1 or less for a diagonal matrix; it is about the largest eigenvalue of the scaled system, and so
     the number of rows that an update of one multiplier disturbs.

@@ -281,7 +281,7 @@ class WorkingSets:
         return lacking
 
     def _products(self, B: Array, todo: list[_ClassSet]) -> Array:
-        """Return K B: output by output with its K_WW where that takes fewer new kernel values."""
+        """Return K B: output by output with its K_WW if that takes fewer new kernel values."""
         m, new = len(B), 0.0
         for output, count in zip(todo, np.count_nonzero(B, axis=0), strict=True):
             new += np.inf if output.K is None else (m - len(output.rows)) * count
@@ -309,7 +309,7 @@ class Nystrom:
     B are a few random rows, K_BB = L L'. With K = Z Z' the squared-hinge SVM f = Z theta + b
     minimises 1/2 |theta|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f_i)^2: Newton steps in few
     unknowns, all outputs at once, tell nearly which rows belong to S.
-    Raises LinAlgError where no kernel value of a row with itself is positive.
+    Raises LinAlgError if no kernel value of a row with itself is positive.
     """
 
     def __init__(self, matrix: KernelMatrix, rank: int, bias_penalty: float) -> None:

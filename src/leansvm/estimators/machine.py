@@ -141,7 +141,7 @@ class Machine(Saved, CallbackSupport, Documented):
     time_limit: float | None = None
     # values of the attributes that a model does not have
     _spread: Any = 1.0  # of the targets; those of classes are +-1
-    _seen: Any = None  # least and largest values of features (2, d) where a kernel was learned
+    _seen: Any = None  # least and largest values of features (2, d) if a kernel was learned
     _single_output: bool
     fit_report_: dict[str, Any]
     _answers: Any

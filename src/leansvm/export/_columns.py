@@ -377,7 +377,7 @@ def centred(
     """Shift columns and points by about the mean of the points: differences stay as they are.
 
     The centre of every column is a number that float32 has (if it has one so large), so that
-    x - center loses nothing where x is near.
+    x - center loses nothing if x is near.
     """
     means = points.mean(axis=0)
     moved, shifts = [], np.zeros(len(columns))

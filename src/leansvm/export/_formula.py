@@ -72,7 +72,7 @@ class Formula:
     threshold: float | None = None  # f >= threshold is the second class; None: f > 0
     scale: Scale | None = None  # of the targets, on which f was learned; None: units of y
     slopes: Array | None = None  # of the log odds in zones of f; None: no probabilities
-    single: bool = True  # one number a row where there is one output
+    single: bool = True  # one number per row if there is one output
     facts: dict[str, Any] = field(default_factory=dict)
     store: str = "float64"  # type of the numbers of points and shapes
     coef_store: str = "float64"  # and of the coefficients

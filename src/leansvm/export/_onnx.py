@@ -1,6 +1,6 @@
 """A model as an ONNX graph of core operators (opset 18), in float32 or float64.
 
-Distances come from one matrix product, |u - p|^2 = |u|^2 + |p|^2 - 2 u'p, where that is exact
+Distances come from one matrix product, |u - p|^2 = |u|^2 + |p|^2 - 2 u'p, if that is exact
 enough; other sums are a Scan over the functions. Texts need ai.onnx.ml's LabelEncoder.
 """
 
@@ -165,7 +165,7 @@ class Graph(GraphNodes):
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
     def _refused(self, f: str, read: dict[int, str]) -> str:
-        """Return f + x - x: NaN if a number is infinite, or missing where none may be."""
+        """Return f + x - x: NaN if a number is infinite, or if a missing one is not allowed."""
         for sources, may_miss in zip(self.formula.numbers, (False, True), strict=True):
             if sources:
                 x = self._given_numbers(read, sources)
@@ -324,7 +324,7 @@ class Graph(GraphNodes):
         return self.add("Neg", name) if formula.outer == "exp" else name
 
     def _outer(self, t: str) -> str:
-        """Return g(t); where that is e^-t, -t is given."""
+        """Return g(t); if that is e^-t, the argument is -t."""
         formula, outer = self.term, self.term.outer
         if outer == "identity":
             return t

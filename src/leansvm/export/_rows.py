@@ -95,8 +95,8 @@ def _categories(
 def _numbers(
     prepared: list[Column], seen: list[tuple[Column, Array]], n_rows: int, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Undo what was done to an input value that is a number; some are missing where they may be."""
-    values = rng.normal(size=n_rows)  # where the machine does not look at it
+    """Undo what was done to an input value that is a number; some are missing if allowed."""
+    values = rng.normal(size=n_rows)  # if the machine does not use it
     for column, u in seen:
         if column.kind == "number" and column.scale:
             u = u if column.knots is None else np.interp(u, *column.knots[::-1])

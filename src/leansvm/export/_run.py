@@ -207,7 +207,7 @@ def run_onnx(graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tu
 def onnx_feeds(
     graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Return the inputs of a graph: one array, or one each where some are texts or dates."""
+    """Return the inputs of a graph: one array, or one array each if some are texts or dates."""
     kind = _type(_takes_float32(graph))
     if not (formula.texts or formula.dates):
         return {"X": np.column_stack(inputs).astype(kind)}

@@ -156,7 +156,7 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
     store : {"float64", "float32", "float16", "int8"}
         Type of points and coefficients.
     inputs : list of ndarray, optional
-        Input values of rows at which f shall change little, beside rows around the points.
+        Input values of rows at which f should change little, in addition to rows around the points.
     """
     if store not in STORES:
         raise ValueError(f"store must be one of {', '.join(STORES)}, got {store!r}.")

@@ -71,7 +71,7 @@ class View:
 
     @property
     def table(self) -> TableEncoder | None:
-        """What reads the user's columns; None where they are numbers or a step reads them."""
+        """What reads the user's columns; None if they are numbers or a step reads them."""
         first = self.machine if self.before is None else self.before[0]
         return first if isinstance(first, TableEncoder) else getattr(first, "table_", None)
 
@@ -87,7 +87,7 @@ class View:
     def owned(self, groups: Sequence[Indices]) -> list[Indices] | None:
         """Return which of the machine's features come from each group of columns.
 
-        A group moves down by one row, and the features that change are its own. None where some
+        A group moves down by one row, and the features that change are its own. None if some
         feature depends on several groups, as after PCA.
         """
         if self.is_plain:
@@ -231,7 +231,7 @@ class Summand:
 
 
 def parts_of(machine: Any) -> list[Summand] | None:
-    """Return the kernels whose sum the model is; None where no kernel has a name."""
+    """Return the kernels whose sum the model is; None if no kernel has a name."""
     features, coef = machine._model()
     kernel, coef = features.kernel, np.asarray(to_host(coef), np.float64)
     if callable(kernel.name) or kernel.precomputed:

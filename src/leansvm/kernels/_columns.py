@@ -23,7 +23,7 @@ from leansvm.linalg import Bounds
 
 
 def inside_bounds(X: Array, bounds: Bounds | None) -> Array:
-    """Return 1 where a feature of dense rows is between its bounds, else 0: its slope there."""
+    """Return 1 if a feature of dense rows is between its bounds, else 0: its slope there."""
     if bounds is None:
         return np.ones(X.shape)
     return ((bounds[0] <= X) & (bounds[1] >= X)).astype(np.float64)

@@ -56,7 +56,7 @@ def absolute(rows: Any, Zt: Any, weights: Any, out: Any) -> None:
 
 @compiled(**_OPTIONS)
 def chi2(rows: Any, Zt: Any, tiny: Any, out: Any) -> None:
-    """Set out_ij = -sum_f (x_if - z_fj)^2 / (x_if + z_fj); no sum is taken as less than tiny."""
+    """Set out_ij = -sum_f (x_if - z_fj)^2 / (x_if + z_fj); sums below tiny count as tiny."""
     for a in range(0, Zt.shape[1], _POINTS):
         b = min(a + _POINTS, Zt.shape[1])
         for i in range(rows.shape[0]):

@@ -80,7 +80,7 @@ def mixed_derivatives(
 
 
 def _tiles(kernel: Kernel, X: Any, points: Any) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield rows and points as the kernel sees them, and 1 where it does not clip a feature."""
+    """Yield rows and points as the kernel sees them, and 1 if it does not clip a feature."""
     if callable(kernel.name) or kernel.precomputed:
         raise ValueError(
             f"kernel={kernel.name!r} has no known gradient: use a kernel with a name that is not "

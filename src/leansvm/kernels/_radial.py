@@ -176,7 +176,7 @@ class Radial(DistanceKernel):
         return left, right, near_bound(spread, eps, X.shape[1])
 
     def _from_product(self, product: Any, points: Any, X: Any, bound: float) -> Any | None:
-        """Turn a product (points x rows) into values of k; None where too many pairs are near."""
+        """Turn a product (points x rows) into values of k; None if too many pairs are near."""
         if self.magnifies and not measure_near(product, points, X, self.gamma, bound):
             return None
         return self.in_place(product)

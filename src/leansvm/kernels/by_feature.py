@@ -57,7 +57,7 @@ class ByFeature(DistanceKernel):
         raise NotImplementedError
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write e^-D tile by tile, in float32 where all arrays are and gamma is moderate."""
+        """Write e^-D tile by tile, in float32 if all arrays are float32 and gamma is moderate."""
         if sparse.issparse(X):
             self.sparse_block(X, sparse.csr_matrix(Z), out)
             return

@@ -82,7 +82,7 @@ class LearnedKernel:
     kernel: str | Mixture  # a mixture, or the kernel that is left of it
     # factor of the squared differences (laplacian: absolute) of raw features; of a mixture, by part
     gamma: float | Array | dict[str, Array]
-    clip: tuple[Array, Array] | None  # bounds where they cut anything; a mixture holds its own
+    clip: tuple[Array, Array] | None  # bounds if they cut anything; a mixture holds its own
     # sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the weight
     # of its part; the largest over all parts, and the largest of them 1; None: one gamma for all
     scales: Array | None
@@ -121,7 +121,7 @@ def learn_kernel(
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
-        last = ON_FAST_DEVICES if fast else SECOND  # on more rows where there are many features
+        last = ON_FAST_DEVICES if fast else SECOND  # on more rows if there are many features
         wanted = min(_ROWS_PER_FEATURE * blocks.n_features, _LARGEST_SAMPLE)
         last = last._replace(rows=max(last.rows, wanted))
         usual: Any = {"free_bias": bias_penalty == 0, "budget": budget // 2, "mixture": several}

@@ -181,7 +181,7 @@ class LooObjective:
         """Return the values of the model whose errors these are at other rows."""
         found = self._solve(gamma, lam, omega)
         coef = (found.YP @ found.inv_R @ found.inv_L).T
-        bias = self.bias_column * self.xp.sum(coef[self.r :, :], axis=0)  # 0 where there is none
+        bias = self.bias_column * self.xp.sum(coef[self.r :, :], axis=0)  # 0 if there is none
         if self.free:
             bias = -found.means @ coef
         result = np.empty((X.shape[0], self.n_outputs))

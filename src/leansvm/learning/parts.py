@@ -27,7 +27,7 @@ from leansvm.kernels import FUNCTIONS
 Array = NDArray[np.float64]
 Terms = list[tuple[Any, Any]]  # of every part: kappa, and its derivative by D
 
-_LARGEST_EXPONENT = 80.0  # e^-t of a larger t is next to nothing, and slow where it is subnormal
+_LARGEST_EXPONENT = 80.0  # e^-t of a larger t is next to nothing, and slow if it is subnormal
 _POINTS = 512  # whose sums stay in the fastest cache
 _LOOP = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}  # runs in vectors
 _POLE = 1e-12  # added to D under the root in the slope of e^-sqrt(D), which is infinite at 0

@@ -59,7 +59,7 @@ class ClippedUnits:
     lower: Array  # -inf and inf: no bounds
     upper: Array
     centre: Array  # mean after clipping
-    spread: Array  # standard deviation after clipping; 0 where the feature is constant
+    spread: Array  # standard deviation after clipping; 0 if the feature is constant
     whole: Array  # standard deviation without clipping, the unit of the linear part
     ends: tuple[Array, Array]  # least and largest value
     varies: Mask  # features that are not constant
@@ -68,7 +68,7 @@ class ClippedUnits:
 def clipped_units(
     X: Array, weight: Array, contain_zero: bool, numeric: Mask | None = None
 ) -> ClippedUnits:
-    """Measure the features of weighted rows; bounds only where they cut a heavy tail.
+    """Measure the features of weighted rows; bounds only if they cut a heavy tail.
 
     ``contain_zero``: 0 must lie between the bounds, so that clipped CSR rows stay sparse. Features
     that are not ``numeric`` (indicators, cycles) keep their unit and have no bounds.
@@ -168,10 +168,10 @@ def draw_sample(
     groups: NDArray[np.intp] | None = None,
     numeric: Mask | None = None,
 ) -> ScaleSample:
-    """Draw rows by their sample weights and bring them to the host; all of them where they are few.
+    """Draw rows by their sample weights and bring them to the host; all of them if they are few.
 
-    There are at most ``count`` of them, fewer where the budget in bytes is small. ``rng`` decides
-    which, and in which order. Targets are centred where the bias is free. ``mixture``: with the
+    There are at most ``count`` of them, fewer if the budget in bytes is small. ``rng`` decides
+    which, and in which order. Targets are centred if the bias is free. ``mixture``: with the
     columns that the parts of a mixture see.
     """
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1) * (3 if mixture else 1)
@@ -239,7 +239,7 @@ def _drawn(
     X, Y, mean = X[first], Y[first], float(weight.mean())
     share, codes = weight / weight.sum(), bool(np.isin(Y, (-1.0, 1.0)).all())
     if free_bias:
-        Y = Y - Y[0]  # exactly 0 where all are equal
+        Y = Y - Y[0]  # exactly 0 if all are equal
         Y = Y - share @ Y
     if not codes:
         most = np.abs(Y).max(axis=0)
@@ -254,7 +254,7 @@ def raw_kernel(
 ) -> tuple[str | Mixture, Any, tuple[Array, Array] | None, NDArray[np.intp], int]:
     """Turn scales of standardised columns (n_parts, n_columns) into a kernel of raw rows.
 
-    Returns a mixture, or the name of a kernel where one part without quantile features is left; its
+    Returns a mixture, or the name of a kernel if one part without quantile features is left; its
     gamma and clip, as `LearnedKernel` has them; the features that vary and that no part looks at;
     and how many quantile features are in use.
     """

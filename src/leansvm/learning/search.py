@@ -35,7 +35,7 @@ _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
 ROWS_IN_DOUBLE = 2000  # at most so many in double precision: in flat searches rounding matters
 _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
-_FAILED = 1e3  # in place of log S where a matrix is not positive definite
+_FAILED = 1e3  # in place of log S if a matrix is not positive definite
 # a search ends after two steps that lower log S by less; few rows, in double precision, go further
 _STILL = 1e-3, 2e-3  # of rows in double and in single precision
 _PAIRS, _TRIES = 20, 6  # steps that are remembered; values that a line search looks at
@@ -73,7 +73,7 @@ class Scales(NamedTuple):
 
     @property
     def relative(self) -> Array:
-        """Scales of the columns beside the largest of their part, which is 1."""
+        """Scales of the columns relative to the largest of their part, which is 1."""
         power = np.where(np.array(self.kernels) == "laplacian", 1.0, 0.5)[:, None]
         most = self.log_gamma.max(axis=1, initial=-np.inf, keepdims=True)
         return np.exp(power * (self.log_gamma - np.where(np.isfinite(most), most, 0.0)))
@@ -106,9 +106,9 @@ class ScaleSearch:
     last: Stage  # the largest stage, which decides
     single: bool  # rows are worked on in single precision
     threads: int = 1
-    most_points: int | None = None  # that the model will have, where it is known
+    most_points: int | None = None  # that the model will have, if known
     place: Any = None  # an empty array of the device on which to work; None: the host
-    lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
+    lam_per_row: tuple[float, float] | None = None  # of the model's C, if given
 
     def start(self, kernels: Sequence[str]) -> Scales:
         """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""

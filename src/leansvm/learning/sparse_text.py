@@ -45,7 +45,7 @@ def text_kernel(
     """Return a kernel, its gamma, and a report.
 
     Where several kernels are asked for, these are "linear" and "rbf": others differ little from
-    "rbf" where all rows are about as far apart.
+    "rbf" if all rows are about equally far apart.
     """
     phases, tried = Phases(), []  # error, C, kernel and gamma
     with phases("text"):

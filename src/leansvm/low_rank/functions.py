@@ -67,7 +67,7 @@ class SeparableFunction(BasisFunction):
 
     @abstractmethod
     def _profile(self, z: Any) -> Any:
-        """Return g(z), in the memory of z where that is on the host."""
+        """Return g(z), in the memory of z if z is on the host."""
 
     @abstractmethod
     def _slope(self, values: Any) -> Any:

@@ -78,7 +78,7 @@ def reserve(
 ) -> tuple[list[int], int]:
     """Return the sizes that fit in the budget, and the bytes of the largest.
 
-    ``per_function`` numbers are kept for every row and function. A fit is refused where not even
+    ``per_function`` numbers are kept for every row and function. A fit is refused if not even
     the smallest size fits.
     """
     (n_rows, n_features), fitting, planned = X.shape, sizes[:1], 0
@@ -128,7 +128,7 @@ def learn_functions(
 ) -> tuple[LearnedFeatures, Solution]:
     """Learn functions from every start, and the weights of the best.
 
-    ``given`` are centres. Folds choose the size where there are several. With ``init="auto"`` the
+    ``given`` are centres. Folds choose the size if there are several. With ``init="auto"`` the
     functions grow: each stage doubles their number.
     """
     phases, blocks, size, sample = Phases(), problem.blocks, sizes[0], None

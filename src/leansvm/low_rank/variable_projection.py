@@ -38,7 +38,7 @@ _LOG_SHAPE = (-12.0, 6.0)  # log mu relative to the start: widths 400 times smal
 class FeatureUnits(NamedTuple):
     """Units of every feature, and how far centres may go."""
 
-    spread: Array  # standard deviation; 1 where a feature is constant
+    spread: Array  # standard deviation; 1 if a feature is constant
     bounds: tuple[Array, Array]  # the range of the data, widened by its width on both sides
 
 
@@ -231,7 +231,7 @@ class VariableProjection:
         return value + 0.5 * self.anchor * float(away @ away), gradient + self.anchor * away
 
     def note(self, intermediate_result: OptimizeResult) -> None:
-        """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
+        """Note the start or an accepted iterate; stop L-BFGS if asked to."""
         problem, path, value = self.problem, self.path, float(intermediate_result.fun)
         if not np.array_equal(intermediate_result.x, self.x):
             self.evaluate(intermediate_result.x)

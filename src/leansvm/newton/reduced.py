@@ -250,7 +250,7 @@ class SizeSearch:
         return solutions
 
     def basis_rows(self, features: KernelFeatures) -> Rows | None:
-        """Return the basis rows at one size that do not count; None where points were given."""
+        """Return the basis rows at one size that do not count; None if points were given."""
         if self.chosen is None:
             return None
         kept = slice(features.size) if features.kept is None else features.kept

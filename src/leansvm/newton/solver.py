@@ -206,7 +206,7 @@ class NewtonSolver(NewtonMatrices):
         self._check_convergence(outputs, tol)
 
     def _stages(self, loss: Loss) -> tuple[Loss, ...]:
-        """Losses to solve in turn from zero; least squares first where few rows are curved."""
+        """Losses to solve in turn from zero; least squares first if few rows are curved."""
         path = loss.smoothing_path()
         first = path[0]
         curved_at_zero = float(first.second_derivative(np.ones(1))[0]) > 0.1 * first.max_curvature

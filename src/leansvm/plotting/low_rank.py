@@ -245,7 +245,7 @@ def _most_important(estimator: Any, X: NDArray[np.float64]) -> tuple[int, ...]:
 
 
 def _note(names: list[str], pair: tuple[int, int], *, chosen: bool) -> str:
-    """Say which features are drawn and what happens to the others; nothing where there are none."""
+    """Say which features are drawn and what happens to the others; nothing if there are none."""
     if len(names) == 2:
         return ""
     held = f"the other {len(names) - 2} held at their medians"

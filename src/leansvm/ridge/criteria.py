@@ -67,7 +67,7 @@ class ChosenC:
 
     error: float
     C: float
-    curve: Array | None = None  # errors at the candidates, nan where one was not tried
+    curve: Array | None = None  # errors at the candidates, nan if one was not tried
     model: RidgeModels | None = None
     evaluation: EvaluationRows | None = None
 

@@ -122,7 +122,7 @@ class NormalEquations:
     mean_phi: Array
     mean_y: Array
     free_bias: bool
-    a: Array | None = None  # sums of the columns where the bias is free, or none to subtract
+    a: Array | None = None  # sums of the columns; None unless the bias is free
 
     def matrix(self, lam: float = 0.0) -> Any:
         """Return M + lam I, a new matrix where ``gram`` is; on the host no other is made."""
@@ -264,7 +264,7 @@ class RidgeModels:
 
 
 def gcv(rss: Array, freedom: Any, n: float) -> Array:
-    """Return n RSS / (n - trace)^2, given n - trace; infinite where no freedom is left."""
+    """Return n RSS / (n - trace)^2, given n - trace; infinite if no freedom is left."""
     enough = freedom > 1e-10 * n
     return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, freedom, 1.0) ** 2, np.inf)
 

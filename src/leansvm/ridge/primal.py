@@ -132,7 +132,7 @@ class SparseProblem:
         return replace(features, single=bool(clear))
 
     def _add_up(self, basis: Basis, features: KernelFeatures) -> SummedBasis:
-        """Run over the rows once; blocks keep their rows of Z where leave-one-out needs them."""
+        """Run over the rows once; blocks keep their rows of Z if leave-one-out needs them."""
         blocks, kept = self.blocks, self._kept_bytes(features.width, features.in_state)
         with self.phases("sums"), limited_blas():
             shift = first_shift(blocks, features, self.bias_penalty == 0)

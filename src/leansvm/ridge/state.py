@@ -116,7 +116,7 @@ class FitState:
 
     @property
     def n_folds(self) -> int:
-        """Number of folds; 0 where there are none."""
+        """Number of folds; 0 if there are none."""
         return len(self.sums.grams) if isinstance(self.sums, FoldSums) else 0
 
     @property
@@ -135,7 +135,7 @@ class FitState:
         return self.features.points
 
     def spread(self) -> Array:
-        """Return the standard deviation of every target; ones where there are no rows."""
+        """Return the standard deviation of every target; ones if there are no rows."""
         sums = self.sums.total()
         if not self.weight:
             return np.ones(sums.n_outputs)

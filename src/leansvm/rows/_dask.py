@@ -35,7 +35,7 @@ def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
 
 
 class Partitions:
-    """The delayed partitions of X, and of y and the weights where there are any."""
+    """The delayed partitions of X, and of y and the weights if there are any."""
 
     def __init__(self, X: Any, y: Any, sample_weight: Any) -> None:
         if X.ndim != 2:

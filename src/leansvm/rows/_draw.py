@@ -117,7 +117,7 @@ def _keep_shares(block: Block, share: Array) -> None:
 
 @declare("y")
 def _classes_of_block(block: Block) -> tuple[Rows]:
-    """Return the class of every row, -1 where targets are no codes +-1."""
+    """Return the class of every row, -1 if targets are no codes +-1."""
     Y = None if block.y is None else np.asarray(to_host(block.y))
     if Y is None or not np.all(np.abs(Y) == 1.0):
         return (np.full(block.stop - block.start, -1),)

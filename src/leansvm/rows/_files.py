@@ -366,7 +366,7 @@ def _has_gaps(piece: _Piece, columns: list[str]) -> bool:
 
 
 def _missing(group: Any, columns: list[str]) -> int | None:
-    """Return how many values of a row group are null; None where it does not say."""
+    """Return how many values of a row group are null; None if it does not say."""
     found = 0
     for i in range(group.num_columns):
         column = group.column(i)

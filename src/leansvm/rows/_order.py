@@ -161,7 +161,7 @@ def _weights_of_block(block: Block, class_weight: Array | None) -> tuple[Array]:
 
 
 def row_weights(block: Block) -> Any:
-    """Return a copy of the block's weights, where the rows are; ones where there are none."""
+    """Return a copy of the block's weights, where the rows are; ones if there are none."""
     ones = zeros((block.stop - block.start,), block.X)
     ones += 1.0
     return ones if block.weight is None else ones * as_float64(block.weight)
@@ -222,7 +222,7 @@ class MergedRows:
     """Distinct rows of positive weight and how the original rows map onto them."""
 
     first: NDArray[np.intp]  # original row that stands for each group
-    group: NDArray[np.intp]  # group of each original row; -1 where the weight is zero
+    group: NDArray[np.intp]  # group of each original row; -1 if the weight is zero
     weight: NDArray[np.float64]  # summed weight of each group
 
 

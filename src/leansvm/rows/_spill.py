@@ -42,7 +42,7 @@ class StateStore:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def reserve(self, n_bytes: int) -> bool:
-        """Set bytes of the budget aside for something else; False where there is no room."""
+        """Set bytes of the budget aside for something else; False if there is no room."""
         with self._lock:
             fits = self.in_memory + n_bytes <= self.budget
             self.budget -= n_bytes * fits

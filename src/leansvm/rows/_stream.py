@@ -78,7 +78,7 @@ class RowSource(ABC):
         return False
 
     def as_table(self) -> RowSource:
-        """Return the same rows with X as frames, where the source has columns."""
+        """Return the same rows with X as frames, if the source has columns."""
         return self
 
     @abstractmethod
@@ -283,7 +283,7 @@ class StreamBlocks(RowBlocks):
             raise with_place(error, Batch(X, None, None), numbers, place) from error
 
     def _room_for_rows(self) -> NDArray[Any] | None:
-        """Return an array for all of X, None where the budget has no room beside the state."""
+        """Return an array for all of X, None if the budget has no room beside the state."""
         n_bytes = self.dtype.itemsize * self.n_rows * self.n_features
         if n_bytes > self._most_kept or not self.states.reserve(n_bytes):
             self._most_kept = 0  # do not ask again

@@ -115,7 +115,7 @@ class DateColumn:
     def fit(
         cls, name: str, values: Values, x: Array, weight: Array, standardize: bool
     ) -> DateColumn | None:
-        """Learn from the rows of positive weight; None where the column says nothing."""
+        """Learn from the rows of positive weight; None if the column is useless."""
         known = ~np.isnan(x)
         if known.all() and x.min() == x.max():
             return None
@@ -278,6 +278,6 @@ def check_column(column: Any) -> None:
 
 
 def refuse_infinite(x: Array, name: str) -> None:
-    """Raise a ValueError where a number is infinite."""
+    """Raise a ValueError if a number is infinite."""
     if np.isinf(x).any():
         raise ValueError(f"Column {name!r} holds infinity: replace it, or make it missing.")

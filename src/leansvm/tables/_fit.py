@@ -46,7 +46,7 @@ class FittedTable:
     means: dict[str, Array] = field(default_factory=dict)  # by level and fold: `target_means`
 
     def encode(self, table: NamedColumns, Y: Array | None) -> Array:
-        """Return the features of a block of training rows; Y is needed where there are means."""
+        """Return the features of a block of training rows; Y is needed if there are means."""
         values = table.values({name: zone for name, (_, zone) in self.kinds.items()})
         for name, (kind, zone) in self.kinds.items():
             values[name] = in_kind(values[name], kind, name, zone)

@@ -48,7 +48,7 @@ class Values:
     """The values of one column."""
 
     kind: str  # "number", "truth", "date", "time", "text", or "object" before it is known
-    data: Any  # float64 with NaN where a value is missing; a list of texts, None where missing
+    data: Any  # float64 with NaN if a value is missing; a list of texts, None if missing
     zone: str | None = None  # of dates with a time zone
     declared: bool = False  # categories by their type: text of digits stays text
 
@@ -84,7 +84,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def words(values: Iterable[Any], name: str) -> list[str | None]:
-    """Return values as texts, None where one is missing."""
+    """Return values as texts, None if one is missing."""
     values = list(values)
     if set(map(type, values)) <= {str, type(None)}:
         return [None if v is None or not v or v.isspace() else v for v in values]
@@ -92,7 +92,7 @@ def words(values: Iterable[Any], name: str) -> list[str | None]:
 
 
 def coded(texts: list[str | None]) -> tuple[NDArray[np.intp], list[str]]:
-    """Return the number of every text, -1 where it is missing, and the different texts."""
+    """Return the number of every text, -1 if it is missing, and the different texts."""
     lookup: dict[str | None, int] = {}
     codes = [lookup.setdefault(text, len(lookup)) for text in texts]
     place = lookup.pop(None, None)
@@ -202,7 +202,7 @@ def numbers(values: Values, name: str) -> Array:
 
 
 def number_of(value: Any, name: str) -> float:
-    """Return one value as a number, NaN where it is missing; durations in days."""
+    """Return one value as a number, NaN if it is missing; durations in days."""
     if is_missing(value) or (isinstance(value, str) and value.strip().lower() in NO_VALUE):
         return np.nan
     if isinstance(value, timedelta):
@@ -293,7 +293,7 @@ def _parsed(texts: list[str], name: str) -> Array:
 
 
 def second_of(value: Any, name: str, zone: str | None = None) -> float:
-    """Return one date as seconds since 1970 by its clock, NaN where it is missing.
+    """Return one date as seconds since 1970 by its clock, NaN if it is missing.
 
     A date with a time zone is moved to that of training; texts say what their clock shows.
     """
@@ -328,7 +328,7 @@ def _iso(text: str) -> str:
 
 
 def clock_of(value: Any, name: str, zone: str | None = None) -> float:
-    """Return one time of day as seconds since midnight, NaN where it is missing."""
+    """Return one time of day as seconds since midnight, NaN if it is missing."""
     if is_missing(value):
         return np.nan
     try:

@@ -289,7 +289,7 @@ class TableEncoder(TransformerMixin, Documented):
 
 
 def feature_names(model: Any) -> Any:
-    """Return the names of the features that a fitted model sees, None where they have none.
+    """Return the names of the features that a fitted model sees, None if they have none.
 
     For a table, these are the names of the features that the encoder makes.
     """

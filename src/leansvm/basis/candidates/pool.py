@@ -116,7 +116,7 @@ class Pool:
         rounding: Rounding,
     ) -> None:
         self._blocks, self.stream, self.rounding = blocks, stream, rounding
-        self.rows = np.full(size, -1, dtype=np.intp)  # -1 where the slot is empty
+        self.rows = np.full(size, -1, dtype=np.intp)  # -1 if the slot is empty
         self.P = np.zeros((size, capacity))  # rows of the whitened basis, as of `refresh`
         self.D = np.zeros(size)  # residuals k(x, x) - |P_x|^2
         self.usable = np.zeros(size, dtype=bool)  # rows that the basis misses, beyond rounding

@@ -206,7 +206,7 @@ class WideCholesky:
     def best(self) -> tuple[float, int]:
         """Return the largest key rint(D / unit) and its place, the first of equal ones.
 
-        Both travel in one number. The key is -1 where all D are at most ``floor``.
+        Both travel in one number. The key is -1 if all D are at most ``floor``.
         """
         xp = self._xp
         scores = xp.round(self._D / self._unit) + self._places

@@ -275,7 +275,7 @@ def _best(block: Block, n: int, bounds: Bounds, criterion: GainCriterion) -> Bes
         # |g|^2 of the row's column, the window standing for what is off its diagonal
         A1 = np.minimum(np.maximum(state.A1, 0.0), bounds.gram * np.maximum(D - E, 0.0))
         norms = (A1 + state.s * E * (2.0 * D - E)) / D
-        # |q'T|^2, where the window shows a direction at all
+        # |q'T|^2, if the window shows a direction at all
         explained = np.einsum("ij,ij->i", state.Z, state.Z) / A3
         shown = (_NOTHING * bounds.directions * D < A3) & (_VISIBLE * D < D - E)
         explained[~shown] = 0.0

@@ -57,7 +57,7 @@ class FileData:
     X : DataFrame, ndarray or CSR matrix
         Features.
     y : ndarray or None
-        Target; None where the file has none.
+        Target; None if the file has none.
     kinds : dict or None
         For a table: the kind of every feature column.
     notes : list of str

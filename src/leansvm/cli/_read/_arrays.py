@@ -14,7 +14,7 @@ from leansvm.cli._read._words import quoted
 
 
 def whole(y: np.ndarray) -> np.ndarray:
-    """Return int64 where all values are whole and fit; what does not stays as it is."""
+    """Return int64 if all values are whole and fit; otherwise return the values as they are."""
     if len(y) == 0 or not np.isfinite(y).all() or np.any(y != np.round(y)):
         return y
     fits = int(y.min()) >= -(2**63) and int(y.max()) < 2**63

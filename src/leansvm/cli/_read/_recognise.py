@@ -49,7 +49,7 @@ class Conventions:
 
 
 def cleaned(column: pa.ChunkedArray, missing: Sequence[str]) -> pa.Array:
-    """Return text without spaces around it, null where a value is missing."""
+    """Return text without spaces around it, null if a value is missing."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -92,7 +92,7 @@ def _has_comma(texts: pa.Array) -> bool:
 
 
 def _decimal_mark(texts: pa.Array) -> str | None:
-    """Return the decimal mark that a column of numbers shows; None where it shows none."""
+    """Return the decimal mark that a column of numbers shows; None if it shows none."""
     texts, _ = _numbers.without_unit(texts)
     if not _numbers.has_marks(texts):
         return None
@@ -104,7 +104,7 @@ def _decimal_mark(texts: pa.Array) -> str | None:
 
 
 def _date_order(texts: pa.Array) -> str | None:
-    """Return the order of day and month that a column shows; None where it shows none."""
+    """Return the order of day and month that a column shows; None if it shows none."""
     known = texts.drop_null()
     if not len(known) or not _dates.looks_like(known[0].as_py(), _dates.SLASHES):
         return None
@@ -182,7 +182,7 @@ def convert_to(
 
 
 def as_objects(texts: pa.Array) -> np.ndarray:
-    """Return text as objects, NaN where it is missing."""
+    """Return text as objects, NaN if it is missing."""
     values = texts.to_numpy(zero_copy_only=False).astype(object)
     values[texts.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return values

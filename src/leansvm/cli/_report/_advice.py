@@ -261,7 +261,7 @@ def _for_no_better_than_chance(run: TrainingRun) -> list[str]:
 
 
 def _for_the_rare_class(run: TrainingRun) -> list[str]:
-    """Advise on the threshold where a rare class is hardly predicted."""
+    """Advise on the threshold if a rare class is hardly predicted."""
     if run.evaluation is None or run.positive is None:
         return []
     share = float(np.mean(run.y == run.positive))

@@ -285,7 +285,7 @@ def _shown_classes(found: Effects, place: int) -> np.ndarray:
 
 
 def class_colours(found: Effects, places: Iterable[int]) -> dict[int, int]:
-    """Return a colour for each output that is drawn; nothing where there are more than colours."""
+    """Return a colour for each output that is drawn; nothing if there are more than colours."""
     outputs = np.unique([o for place in places for o in _shown_classes(found, place)])
     if len(outputs) > len(html.COLOURS):
         return {}

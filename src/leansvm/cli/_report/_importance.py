@@ -24,7 +24,7 @@ from leansvm.cli._scores import METRICS, scorer_of
 from leansvm.plotting import ImportanceDisplay, html
 
 _ROWS, _REPEATS = 1000, 5
-_PARTS = 4  # one of which is left out; of fewer than _ROWS rows, each in its turn
+_PARTS = 4  # one part is left out; with fewer than _ROWS rows, each part in turn
 _MOST_ROWS = 20_000  # to fit the other model on
 _MOST_COLUMNS, _SHOWN = 200, 20
 _SAME = 0.9999  # correlation of columns that are copies
@@ -122,7 +122,7 @@ def _left_out(run: TrainingRun) -> Iterator[tuple[Any, np.ndarray]]:
 
 
 def importance(found: inspection.Importance | None, on_rows: str) -> str:
-    """Return the section; nothing where importance was not measured."""
+    """Return the section; nothing if importance was not measured."""
     if found is None:
         return ""
     columns, shown = len(found.names), min(len(found.names), _SHOWN)

@@ -19,7 +19,7 @@ _CANDIDATES = np.logspace(-6, 7, 50)  # what C="loo" and C="gcv" try
 
 
 def feature_scales(run: TrainingRun) -> str:
-    """Learned scales of the features as bars; nothing where gamma was not learned."""
+    """Learned scales of the features as bars; nothing if gamma was not learned."""
     scales = run.feature_scales()
     if scales is None:
         return ""

@@ -80,7 +80,7 @@ def section(heading: str, body: str, text: str = "", anchor: str = "") -> Markup
 
 
 def table(header: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "") -> Markup:
-    """Return a table that scrolls sideways where the page is narrow.
+    """Return a table that scrolls sideways if the page is narrow.
 
     The first cell of every row is its heading. A cell may be a :class:`Cell` to have a class.
     """
@@ -100,7 +100,7 @@ class Cell(str):
 
 
 def figures(items: Iterable[str]) -> Markup:
-    """Return figures side by side where there is room."""
+    """Return figures side by side if there is room."""
     return _part("figures", items)
 
 
