@@ -25,11 +25,11 @@ from leansvm.rows import Block, MemoryBlocks
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-_GOOD_CONDITION = 10.0  # a larger factor would cost more than the iterations it saves
+_GOOD_CONDITION = 10.0  # below it, a larger preconditioner costs more than the iterations it saves
 _PIVOT_BATCH = 128
 _STALL = 50  # iterations without progress after which CG gives up
 _RESTARTS = 4
-_ROUNDING = 1e-15  # no recursion gets further
+_ROUNDING = 1e-15  # smallest relative residual that a recursion can reach
 
 
 def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:

@@ -37,7 +37,7 @@ Rows = NDArray[np.intp]
 
 BLOCK = 16  # by benchmark: larger blocks spend more on choosing, smaller ones more on scanning
 CACHED_BLOCK = 128  # computing rows costs less per row when there are many
-_POOL_ROWS = 128  # rows that a block is picked from; where rows are computed, in blocks: fewer
+_POOL_ROWS = 128  # rows that a block is picked from; `_POOL_BLOCKS` if kernel rows are computed
 _POOL_BLOCKS = 4
 _PRODUCT_ROWS = 256  # tile of a kernel matrix that is not kept
 _SQUARE_ROWS = 16384  # of a tile on a device: a gigabyte in float32

@@ -205,7 +205,7 @@ class NewtonMatrices:
         return None
 
     def direction(self, job: Job) -> Array:
-        """Return -H^-1 g of one output; without curved rows, of its bias alone if that can gain."""
+        """Return -H^-1 g of one output; without curved rows, only its bias moves, if that helps."""
         o, plan, _ = job
         factor = self.factor(job)
         o.history["hessian"].append(plan.kind)

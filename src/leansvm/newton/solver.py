@@ -101,7 +101,7 @@ class NewtonSolver(NewtonMatrices):
 
     @property
     def theta(self) -> Array:
-        """Where the outputs are, width x outputs; a bias for the targets as they are."""
+        """Present coefficients, width x outputs; the bias is for targets that are not centred."""
         theta = np.stack([o.theta for o in self.outputs], axis=1)
         if self.centre is not None:
             theta[-1] += self.centre
@@ -325,7 +325,7 @@ class NewtonSolver(NewtonMatrices):
     # ------------------------------------------------------------------ at the solution
 
     def _certified(self, C: float) -> Solution:
-        """Return the solution where the outputs are, with what certifies it."""
+        """Return the solution at the present coefficients, with its certificate."""
         outputs, theta, early = self.outputs, self.theta, list[Output]()
         for o in outputs:  # if stopped before the last stage: certify the requested loss
             if o.stages:

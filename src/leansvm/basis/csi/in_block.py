@@ -1,7 +1,7 @@
 """What CSI computes in a block of rows: new columns, their orthogonal parts, scores.
 
 A block keeps in `FactorRows` P = [G W] (selected columns, then the window of look-ahead columns)
-and the residual diagonal D after G, and in `WindowRows` what the scores need besides.
+and the residual diagonal D after G, and in `WindowRows` what else the scores need.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ def extract(block: Block, k: int, step: Extraction, criterion: GainCriterion) ->
 def _best(block: Block, n: int, bounds: Bounds, criterion: GainCriterion) -> BestRows:
     """Return the rows with the largest expected gain and the one that the n columns miss most.
 
-    A row with 0 < E <= floor (a copy of a window row, or nearly) is left to its twin: the window
-    has its column only up to sqrt(E E_i), unless no E_i is above the floor.
+    A row with 0 < E <= floor (nearly a copy of a window row) is left to its twin: the window
+    has its column only up to sqrt(E E_i). It may be chosen if no E_i is above the floor.
     """
     state, D = block.kept(WindowRows), block.kept(FactorRows).D
     E, A3 = state.E, state.A3
