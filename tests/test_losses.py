@@ -500,7 +500,7 @@ def test_a_loss_of_your_own_keeps_its_promises():
         ({"second_derivative": lambda self, u: 0.0 * u}, "slope of derivative differ"),
         ({"conjugate": lambda self, v: v * v}, "value.u. . conjugate.derivative.u.. and u"),
         ({"domain": (0.0, 1.0)}, r"derivative is 5 at u = 5, outside domain = \(0, 1\): set"),
-        ({"max_curvature": 0.5}, "max_curvature = 0.5: set it to the largest"),
+        ({"max_curvature": 0.5}, "max_curvature = 0.5: set max_curvature to the largest"),
         ({"max_curvature": 2.0}, "set curvature_is_piecewise_constant = False"),
         ({"symmetric": True}, "symmetric = True, but value"),
         ({"value": lambda self, u: 0.5}, "Own.value must return one number for every slack"),

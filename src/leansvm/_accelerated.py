@@ -23,14 +23,14 @@ from leansvm._array_api import (
     zeros,
 )
 
-_WIDE = 768  # columns from which halves of a Gram matrix are still good products
+_WIDE = 768  # from so many columns on, a Gram matrix is computed in parts
 _PANEL = 2048  # columns of a part of a Gram matrix that is wider than two of them
 _GRAM_ROWS = 8192  # rows of a part: many parts keep the whole device busy
 _GRAM_ROWS32 = 1024  # rows that are added up in float32 before the sum goes on in float64
 
 
 def apply_in_place(function: str, E: Any, *limits: float) -> Any:
-    """Return "exp", "sqrt", "tanh" or "clip" of E, in the memory of E where the library can."""
+    """Return "exp", "sqrt", "tanh" or "clip" of E, in the memory of E if the library can."""
     if isinstance(E, np.ndarray) or library_of(E) == "cupy":  # CuPy answers NumPy's functions
         return getattr(np, function)(E, *limits, out=E)
     if library_of(E) == "torch":
@@ -63,7 +63,7 @@ def gram(Z: Any) -> Any:
 
 
 def _gram_batched(Z: Any) -> Any:
-    """Many products of narrow parts at once: one alone leaves most of a GPU idle."""
+    """Multiply many narrow parts at once: a single product would leave most of a GPU idle."""
     xp, (n, width) = namespace(Z), Z.shape
     part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
     parts = n // part
@@ -111,7 +111,7 @@ def put(array: Any, rows: Any, values: Any, columns: Any = None) -> None:
 
 
 def add_to_diagonal(A: Any, values: Any) -> Any:
-    """Return A + diag(values), in the memory of A where the library can."""
+    """Return A + diag(values), in the memory of A if the library can."""
     library = library_of(A)
     if library == "torch":
         A.diagonal().add_(values)
@@ -144,7 +144,7 @@ def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:
 def hashed_rows(X: Any, odd: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
     """Return sum_f odd_f mix(x_f) modulo 2^64 of every row, on the host.
 
-    The same numbers as those of NumPy arrays (`leansvm.rows.row_hashes`); None where a library
+    The same numbers as those of NumPy arrays (`leansvm.rows.row_hashes`); None if a library
     does not show bit patterns.
     """
     if library_of(X) not in ("torch", "cupy"):
@@ -174,7 +174,7 @@ def cholesky_lower(A: Any) -> Any:
         L = xp.linalg.cholesky(A)
     except RuntimeError as error:  # torch's own LinAlgError is one
         raise np.linalg.LinAlgError(str(error)) from None
-    if A.shape[0] and not bool(xp.all(xp.isfinite(L[-1, :]))):  # CuPy says nothing
+    if A.shape[0] and not bool(xp.all(xp.isfinite(L[-1, :]))):  # CuPy raises no error
         raise np.linalg.LinAlgError("not positive definite")
     return L
 
@@ -182,8 +182,8 @@ def cholesky_lower(A: Any) -> Any:
 def doubles_are_fast(X: Any) -> bool:
     """Whether the device of ``X`` multiplies in float64 about as fast as in float32.
 
-    So do NVIDIA's A100, H100 and H200 (8.0 and 9.0); most others are 32 or 64 times slower in
-    float64, hosts twice.
+    NVIDIA's A100, H100 and H200 (8.0 and 9.0) do. Most other GPUs are 32 or 64 times slower in
+    float64, and hosts half as fast.
     """
     library = library_of(X)
     if library == "torch" and X.device.type == "cuda":
@@ -199,7 +199,7 @@ def doubles_are_fast(X: Any) -> bool:
 
 
 def free_memory(X: Any) -> int | None:
-    """Return the bytes still free on the device of ``X``; None where that is the host."""
+    """Return the bytes still free on the device of ``X``; None if that is the host."""
     library = library_of(X)
     if library == "torch" and X.device.type == "cuda":
         import torch
@@ -219,7 +219,7 @@ def free_memory(X: Any) -> int | None:
 def product_eps(X: Any) -> float:
     """Return the rounding unit of products of float32 arrays of this library.
 
-    Coarser than that of float32 where the user has asked for TF32.
+    Coarser than that of float32 if the user has asked for TF32.
     """
     library, single = library_of(X), float(np.finfo(np.float32).eps)
     if library == "torch":

@@ -1,8 +1,8 @@
 """Which array library an array belongs to and where it lives, decided in one place.
 
-NumPy arrays, memory maps and scipy matrices are on the host: they take the path that writes in
-place. Any other array (CuPy, torch, array-api-strict) is *foreign*: it is worked on where it is, by
-its library, through the array API standard; `leansvm._accelerated` has the few faster forms.
+NumPy arrays, memory maps and scipy matrices are on the host; code for them writes in place. Any
+other array (CuPy, torch, array-api-strict) is *foreign*: its own library computes with it where it
+is, through the array API standard; `leansvm._accelerated` has a few faster forms.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def library_of(X: Any) -> str:
 
 
 def dispatched_namespace(X: Any) -> Any | None:
-    """Return the namespace in which to work on a user's ``X``: only where they asked for it.
+    """Return the namespace in which to work on a user's ``X``; None unless they asked for it.
 
     As in scikit-learn, arrays of other libraries become NumPy arrays unless
     ``sklearn.set_config(array_api_dispatch=True)``.

@@ -1,9 +1,9 @@
-"""Loops compiled by numba, kept on disk for the next process where a folder can be written.
+"""Loops compiled by numba, kept on disk for the next process if a folder is writable.
 
 Compiled loops run outside of Python's lock. numba keeps what it compiled in the package's folder or
-in the user's cache. Where it can write to neither, as in a hardened container, it refuses to
-compile at all: then every process compiles for itself. numba takes half a second to load: modules
-with loops are imported at their first use, and a process with little to do may do without
+in the user's cache. If it can write to neither, as in a hardened container, it refuses to compile
+with a cache; then every process compiles for itself. numba takes half a second to load, so
+modules with loops are imported at their first use, and a process with little to do may do without
 (`uncompiled`).
 """
 

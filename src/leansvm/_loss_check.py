@@ -1,7 +1,7 @@
 """Whether a loss keeps its promises: derivatives, conjugate, domain and the other class attributes.
 
-Newton's method believes them. With a wrong domain or conjugate it still ends, but the duality gap
-is wrong, so that nothing certifies the solution.
+Newton's method relies on them. With a wrong domain or conjugate it still ends, but the duality gap
+is wrong, so that it does not certify the solution.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def check_loss(loss: Any) -> None:
         at = u[curve.argmax()]
         raise ValueError(
             f"{name}: the second derivative is {curve.max():.4g} at u = {at:.4g}, but "
-            f"max_curvature = {most:g}: set it to the largest value."
+            f"max_curvature = {most:g}: set max_curvature to the largest value."
         )
     if loss.curvature_is_piecewise_constant and not np.isin(curve, (0.0, most)).all():
         raise ValueError(

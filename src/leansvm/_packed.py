@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-_LEAST, _SAMPLE, _GAIN = 2**10, 2**16, 0.95  # bytes of an array, bytes tried, share that may stay
+_LEAST, _SAMPLE, _GAIN = 2**10, 2**16, 0.95  # fewest bytes, bytes tried, largest packed share
 
 
 class Packed:

@@ -6,10 +6,11 @@ the tile leaves the cache. One thread per tile that does GEMM and exp back to ba
 One policy for every fit:
 
 - BLAS has one thread from the beginning of a fit to its end (`limited_blas`). Its threads spin
-  while they wait, for milliseconds after each call, and NumPy and SciPy each have their own: for
-  small products they cost more than they give; where a core is taken they wait for each other.
-- Rows are cut into tiles, which our own threads work on; these sleep when there is nothing to do.
-  A light pass over few rows would be over before they wake: it stays in one thread.
+  while they wait, for milliseconds after each call, and NumPy and SciPy each have their own. For
+  small products they cost more than they gain; if another program uses a core, they wait for each
+  other.
+- Rows are cut into tiles for our own threads, which sleep when there is nothing to do. A light pass
+  over few rows stays in one thread, because it would end before other threads wake up.
 - The factorisation of a large matrix, which has no tiles, gets as many of BLAS's threads as there
   are cores that nobody uses at that moment (`limited_blas`).
 """
@@ -36,7 +37,7 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 SMALL_MATRIX = 512  # rows up to which one thread factors a matrix in no time
 _RUNNING = "/proc/loadavg"  # its fourth field: threads that run now / all threads
 _LOOKS, _PAUSE = 3, 0.001  # at the number of running threads, and seconds between them
-_REMEMBERED = 0.1  # seconds; threads of BLAS spin for a while after a call, and would be counted
+_REMEMBERED = 0.1  # seconds: after a call, spinning threads of BLAS would be counted, too
 
 
 @cache
@@ -68,12 +69,12 @@ def blas_threads() -> int:
 def limited_blas(rows: int = 0, small: int = SMALL_MATRIX) -> Iterator[int]:
     """Hold BLAS to one thread and yield the number of threads to use instead.
 
-    That is what BLAS had before, or 1 inside a tile. Work on a matrix of more than ``small`` rows
-    gets the threads that find a core: BLAS's wait for each other in every step of a factorisation,
-    and with one of two cores taken it lasts ten times as long as in one thread.
+    This number is what BLAS had before, or 1 inside a tile. Work on a matrix of more than ``small``
+    rows gets as many threads as there are free cores: BLAS's threads wait for each other in every
+    step of a factorisation; with one of two cores busy, two threads take ten times as long as one.
 
-    All entries are kept in order: the first one remembers what BLAS had and the last one to leave
-    restores it. The latest decides; where several threads have entered, all get the limit 1.
+    All entries are kept in order: the first one remembers what BLAS had, and the last one to leave
+    restores it. The latest entry decides; if several threads have entered, all get the limit 1.
     """
     limit = 1 if rows <= small else _free_threads()
     entry, working = object(), getattr(_here, "working", False)
@@ -94,7 +95,7 @@ def limited_blas(rows: int = 0, small: int = SMALL_MATRIX) -> Iterator[int]:
 
 
 def _set_limits() -> None:
-    """Give BLAS the latest limit; 1 where several threads have one, all it had where none has."""
+    """Give BLAS the latest limit: 1 if several threads have one, its own number if none has."""
     limits = list(_entries.values())
     alone = len(set(map(itemgetter(0), limits))) == 1
     limit = (limits[-1][1] if alone else 1) if limits else sys.maxsize
@@ -106,7 +107,7 @@ def _set_limits() -> None:
 
 
 def _free_threads() -> int:
-    """Return how many threads find a core now; all of them where the system does not say."""
+    """Return how many threads find a free core now; all threads if the system does not say."""
     if time.monotonic() >= _free[0]:
         cores, others = os.cpu_count() or 1, sys.maxsize
         for look in range(_LOOKS):
@@ -181,7 +182,7 @@ def in_order(function: Callable[..., Any], items: Iterable[Any], *args: Any) -> 
         try:
             for item in items:
                 ahead.append(pool.submit(bound, item, *args))
-                if len(ahead) > threads:  # few finished results wait for their turn: they are large
+                if len(ahead) > threads:  # keep few finished results waiting: they are large
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()

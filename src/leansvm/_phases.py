@@ -1,7 +1,7 @@
 """Phases of a fit: their seconds, how far the fit is, and when its time is up.
 
-Long loops call `step` between two steps, and `out_of_time` before one that can be left out. Both
-ask the `Watch` of the fit that runs; without one they do nothing.
+Long loops call `step` between two steps, and `out_of_time` before a step that can be skipped. Both
+use the `Watch` of the running fit; without one they do nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Watch:
     inside: list[str] = field(default_factory=list)  # phases, the outermost first
     done: float = 0.0  # work of the phases that ended
     steps: float = 0.0  # of the present phase
-    knows: bool = False  # whether `step` was told what is reached: weights do not count
-    asked: float = 0.0  # elapsed seconds at the last `out_of_time`, or when the phase began
+    knows: bool = False  # whether `step` got ``reached``: then weights do not count
+    asked: float = 0.0  # seconds until the last call of `out_of_time`, or the begin of the phase
 
     @property
     def elapsed(self) -> float:
@@ -37,9 +37,9 @@ class Watch:
 
     @property
     def share(self) -> float:
-        """Share of the planned work that is done; 0 where nothing is planned."""
+        """Share of the planned work that is done; 0 if nothing is planned."""
         now = self.plan.get(self.inside[-1], 0.0) if self.inside else 0.0
-        # how many steps a phase takes is not known: each covers less than the one before
+        # the number of steps of a phase is unknown: each step covers less than the previous one
         done = self.done + now * self.steps / (1.0 + self.steps)
         return done / sum(self.plan.values()) if self.plan else 0.0
 
@@ -51,7 +51,7 @@ watching: ContextVar[Watch | None] = ContextVar("watching", default=None)
 def step(weight: float, reached: float | None = None) -> None:
     """Tell that a step is done; a phase is about half done when its weights add up to 1.
 
-    Where it is known which part of the phase is done, ``reached`` (below 1) says so.
+    If it is known how much of the phase is done, pass it as ``reached`` (below 1).
     """
     watch = watching.get()
     if watch is None:
@@ -66,8 +66,8 @@ def step(weight: float, reached: float | None = None) -> None:
 def out_of_time(share: float = 1.0, growth: float = 1.0) -> bool:
     """Whether there is no time for a step that takes ``growth`` times as long as the last.
 
-    This part of the fit may use a ``share`` of the time limit. The last step began when this was
-    asked before, or with the phase.
+    This part of the fit may use a ``share`` of the time limit. The last step began at the previous
+    call of this function, or with the phase.
     """
     watch = watching.get()
     if watch is None or watch.limit == math.inf:
@@ -100,7 +100,7 @@ class Phases:
         if watch is not None:
             watch.inside.append(name)
             watch.steps, watch.knows, watch.asked = 0.0, False, start - watch.start
-            if name in watch.plan:  # phases planned before it are over, or do not come
+            if name in watch.plan:  # phases planned before it are over, or were skipped
                 names = list(watch.plan)
                 before = sum(map(watch.plan.__getitem__, names[: names.index(name)]))
                 watch.done = max(watch.done, before)

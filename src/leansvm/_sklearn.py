@@ -1,7 +1,7 @@
 """What differs between the versions of scikit-learn (1.6 and later), its wrappers, our pages.
 
-Nothing else in the package asks which version is installed. What a version lacks is either
-replaced here, or refused with the version that has it.
+Nothing else in the package asks which version is installed. What a version lacks is replaced here,
+or an error names the version that has it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OURS = ("leansvm", "sklearn", "contextlib")  # what lies between a user's line 
 
 
 def level_of_user() -> int:
-    """Return the ``stacklevel`` of a warning that shall name the user's line, not one of ours."""
+    """Return the ``stacklevel`` for a warning that names the user's line, not one of ours."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
@@ -32,7 +32,7 @@ def level_of_user() -> int:
 
 
 class _NoContext:
-    """Stands for the context that tells callbacks of a fit: there are none, nobody asks to stop."""
+    """A context without callbacks: it tells nobody about the fit, and nobody asks to stop."""
 
     def call_on_fit_task_begin(self, **facts: Any) -> None:
         """Tell nobody."""
@@ -75,10 +75,10 @@ if HAS_CALLBACKS:
 
 
 def array_api_compat() -> Any:
-    """Return the module that knows the array libraries, which scikit-learn 1.6 does not have.
+    """Return scikit-learn's module for array libraries, which scikit-learn 1.6 does not have.
 
-    There it would have to be installed beside it, and then half of scikit-learn's own modules
-    cannot be imported unless ``SCIPY_ARRAY_API=1`` is set.
+    With 1.6 this module would have to be installed separately, and then half of scikit-learn's own
+    modules cannot be imported unless ``SCIPY_ARRAY_API=1`` is set.
     """
     if VERSION < (1, 7):
         raise ImportError(
@@ -94,7 +94,7 @@ def array_api_compat() -> Any:
 
 
 def with_advice(error: Exception) -> Exception:
-    """Return scikit-learn's refusal of columns in another order, with what to do; others as is."""
+    """Add what to do to scikit-learn's error about the order of columns; leave other errors."""
     text = str(error)
     if "in the same order as they were in fit" not in text:
         return error
@@ -139,7 +139,7 @@ def split_threshold(model: Any) -> tuple[Any, float | None]:
 
 
 def documentation() -> str:
-    """Return the address of the documentation, empty where there is none.
+    """Return the address of the documentation, empty if there is none.
 
     That is the address which the installed package names (``[project.urls]``), or else the pages
     that ``make docs`` has built in the checkout.

@@ -32,12 +32,12 @@ Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]  # the least and the la
 def distance_product(
     X: Any, Z: Any, dtype: Any, factor: float, scales: NDArray[np.float64] | None = None
 ) -> tuple[Tile, float]:
-    """Return what writes -factor |x_i - z_j|^2 tile by tile, and the largest |z|^2, the spread.
+    """Return a function that writes -factor |x_i - z_j|^2 by tiles, and the spread, max |z|^2.
 
     A tile (start, stop, rows of the result) is one matrix product, [x, |x|^2, 1] times
     factor [2 z, -1, -|z|^2]', with rows centred at the mean of the points, then scaled: the error
     of a distance is about 4 eps * spread. CSR rows are scaled, not centred. A tile returns its
-    largest |x|^2; overflow shows in it, or in the spread, as a number that is not finite.
+    largest |x|^2; after an overflow, this number or the spread is not finite.
     """
     if sparse.issparse(X) or sparse.issparse(Z):
         return _sparse_product(X, Z, dtype, factor, scales)
@@ -157,7 +157,7 @@ def dense64(X: Any) -> Any:
 
 
 def canonical_csr(X: Any) -> Any:
-    """Return CSR rows with every entry stored once, on a copy where that changes them."""
+    """Return CSR rows with every entry stored once, on a copy if that changes them."""
     if X.has_canonical_format:
         return X
     X = X.copy()

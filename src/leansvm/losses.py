@@ -216,8 +216,8 @@ class Huber(Loss):
 class Logistic(Loss):
     """Logistic: L(u) = log(1 + exp(p (u - 1 + margin)))/p.
 
-    With ``margin=1`` a smooth hinge, L <= max(0, u) + log(2)/p (zhou2013). With ``margin=0`` and
-    p = 1 the loss of logistic regression, log(1 + exp(-y f)), and f are log odds.
+    ``margin=1`` gives a smooth hinge, L <= max(0, u) + log(2)/p (zhou2013). ``margin=0`` with p = 1
+    gives the loss of logistic regression, log(1 + exp(-y f)), for which f are log odds.
     L*(v) = (v log v + (1 - v) log(1 - v))/p + (1 - margin) v on [0, 1], with 0 log 0 = 0.
 
     Parameters
@@ -269,9 +269,9 @@ class Logistic(Loss):
         return xp.where((v < 0.0) | (v > 1.0), math.inf, conjugate)
 
     def log_odds(self, f: Array) -> Array:
-        """Return log(q / (1 - q)) of the class +1 where f minimises the expected loss.
+        """Return log(q / (1 - q)), q the probability of +1 at which f has the least expected loss.
 
-        There q L'(1 - f) = (1 - q) L'(1 + f).
+        At this f, q L'(1 - f) = (1 - q) L'(1 + f).
 
         Examples
         --------
@@ -348,7 +348,7 @@ def smooth_loss(
     if loss in _KINKED:
         raise ValueError(
             f"loss={loss!r} does not work with Newton's method: it lacks a second derivative. "
-            f"Use {_KINKED[loss]}, which can approximate it as closely as you like."
+            f"Use {_KINKED[loss]} instead, which approximates it as closely as you like."
         )
     if loss not in _LOSSES[task]:
         names = ", ".join(map(repr, _LOSSES[task]))

@@ -21,7 +21,7 @@ class Solution:
     C: float
     objective: float = np.nan  # summed over the outputs
     residual: float = np.nan  # of the optimality conditions, relative
-    gap: float = np.nan  # objective less a lower bound of its minimum
+    gap: float = np.nan  # objective minus a lower bound of its minimum
     iterations: int = 1
     converged: bool = True
     advice: str = ""  # if it did not converge: what was reached, and what to do

@@ -423,7 +423,7 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
         (["-s", "gama=1"], "LSSVC has no parameter gama; did you mean gamma?"),
         (["-s", "gamma"], "--set gamma: write it as NAME=VALUE"),
         (["-s", "gamma=-1"], "error: The 'gamma' parameter of SparseLSSVC must be"),
-        (["--cv", "1"], "--cv 1: give a number of folds from 2 on, loo, auto, or 0"),
+        (["--cv", "1"], "--cv 1: give a number of folds (2 or more), loo, auto, or 0"),
         (["-o", "nowhere/m"], "nowhere/m: there is no folder nowhere"),
         (["-o", "."], ".: this is a folder"),
         (["--drop", "c"], "leave out --target, --drop and --column"),

@@ -495,7 +495,7 @@ def test_a_batch_that_ends_in_an_error_has_not_come(kernel, place, error, monkey
 
 def test_partial_fit_says_what_it_cannot_do():
     X, y, _ = noisy()
-    with pytest.warns(UserWarning, match="partial_fit starts again"):
+    with pytest.warns(UserWarning, match="partial_fit starts a new model"):
         model = L2SVC().fit(X, y).partial_fit(X[::2], y[::2])
     assert_allclose(model.dual_coef_, L2SVC().fit(X[::2], y[::2]).dual_coef_, atol=1e-10)
     with pytest.raises(ValueError, match=r"classes=\[5, 6\], but"):

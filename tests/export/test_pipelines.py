@@ -169,7 +169,7 @@ def test_features_with_the_names_of_values_inside_the_graph(kernel):
     model = make_pipeline(columns, LSSVC(kernel=kernel, gamma=0.1)).fit(frame, frame["v0"] > 0)
     assert check(model, to_onnx(model, dtype="float64"), n_rows=30).difference < 1e-12
     clash = frame.rename(columns={"u": "scores"})
-    with pytest.raises(ValueError, match=r"output of the graph is called 'scores': rename"):
+    with pytest.raises(ValueError, match=r"The feature 'scores' has the name of an output"):
         to_onnx(model.fit(clash, frame["v0"] > 0))
 
 

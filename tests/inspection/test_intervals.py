@@ -351,7 +351,7 @@ def test_models_without_their_rows_ask_for_them(rows):
     normal = copy.predict_interval(X_new, method="normal")  # from sums
     np.testing.assert_array_equal(normal, model.predict_interval(X_new, method="normal"))
     for other in ((X, Y[::-1]), (X[1:], Y[1:])):
-        with pytest.raises(ValueError, match="not those"):
+        with pytest.raises(ValueError, match="not the rows"):
             copy.keep_rows(*other)
     with pytest.raises(ValueError, match="keep_rows"):  # nothing of them stayed
         copy.predict_interval(X_new)
@@ -364,7 +364,7 @@ def test_rows_in_float32_are_those_of_their_own_model():
     y = rbf_kernel(X.astype(float), X[:200].astype(float), gamma=10.0) @ rng.normal(size=200)
     model = PlainSparseLSSVR(1e7, gamma=10.0, basis=np.arange(200)).fit(X, y)  # fits to rounding
     assert np.isfinite(model.predict_interval(X[:5])).all()
-    with pytest.raises(ValueError, match="not those"):
+    with pytest.raises(ValueError, match="not the rows"):
         model.keep_rows(X, y + 0.01 * rng.normal(size=2000))
 
 

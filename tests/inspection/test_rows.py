@@ -79,7 +79,7 @@ def test_rows_that_are_basis_points_are_not_computed_again(rows, monkeypatch, bi
     assert sum(computed) == 120 - 50
     for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-7)
-    with pytest.raises(ValueError, match="not those"):  # the basis rows alone are others
+    with pytest.raises(ValueError, match="not the rows"):  # the basis rows alone are others
         inspect_rows(model, np.where(np.isin(np.arange(120), numbers)[:, None], -X, X), Y, weight)
 
 
@@ -165,7 +165,7 @@ def test_a_second_call_uses_what_the_first_has_worked_out(rows, as_csr):
     assert model._answers.left_out is known
     np.testing.assert_array_equal(first.influence, second.influence)
     (X.data if as_csr else X)[...] *= -1.0  # the same array, other rows
-    with pytest.raises(ValueError, match="not those"):
+    with pytest.raises(ValueError, match="not the rows"):
         inspect_rows(model, X, Y, weight)
 
 
@@ -222,7 +222,7 @@ def test_refusals(rows):
     with pytest.raises(TypeError, match="ReducedSVC"):
         inspect_rows(ReducedSVC(), X, Y)
     model = PlainSparseLSSVR(1.0, n_basis=5, random_state=0).fit(X, Y)
-    with pytest.raises(ValueError, match="not those"):
+    with pytest.raises(ValueError, match="not the rows"):
         inspect_rows(model, X[::-1], Y)
     K = rbf_kernel(X)
     with pytest.raises(ValueError, match="precomputed"):

@@ -253,7 +253,7 @@ G = np.ones(3)
         ([(1.0, "rbf", 1.0)], {}, "gamma of 'rbf'"),
         ([(1.0, "rbf", [])], {}, "one number for each feature"),
         ([(1.0, "rbf", G), (1.0, "laplacian", np.ones(4))], {}, "one number for each feature"),
-        ([(1.0, "rbf", G)], {"knots": KNOTS}, "one number for each feature|does not exist"),
+        ([(1.0, "rbf", G)], {"knots": KNOTS}, "one number for each feature|there is no feature"),
         ([(1.0, "rbf", G)], {"clip": (np.zeros(2), np.ones(2))}, "one number for each feature"),
         ([(1.0, "rbf", G)], {"clip": (G, -G)}, "clip"),
         ([(1.0, "linear", G)], {"origin": [np.nan] * 3}, "origin must be finite"),

@@ -340,7 +340,7 @@ def test_rows_bring_intervals_back_to_a_small_file(tmp_path, by_pickle, kernel, 
             loaded.predict_interval(K[:5], method=method)
     with pytest.raises(ValueError, match="keep_state=True"):
         loaded.state()
-    with pytest.raises(ValueError, match="not those"):
+    with pytest.raises(ValueError, match="not the rows"):
         loaded.keep_rows(K, X[:, 0])
     loaded.keep_rows(K, X[:, 0] * X[:, 1])
     for method in ("jackknife+", "cv+"):

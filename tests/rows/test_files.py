@@ -297,9 +297,9 @@ def test_rows_that_disappear_are_noticed(tmp_path, monkeypatch):
     path = write(table(y=y), tmp_path / "x.csv", "csv")
     data = leansvm.open_dataset(path, target="y")
     write(table(y=y).slice(0, 400), path, "csv")
-    with pytest.raises(OSError, match="fewer rows now than when it was opened: 500"):
+    with pytest.raises(OSError, match="fewer rows now than the 500 that it had"):
         model(C=1.0).fit(data)
-    with pytest.raises(OSError, match="400 rows now, but had 500 when opened"):
+    with pytest.raises(OSError, match="400 rows now, but it had 500"):
         model(C=1.0, basis=np.arange(10)).fit(data)
 
 

@@ -133,11 +133,11 @@ REFUSED = {
     "dicts": ([{"a": 1}] * N, r"'c' holds a dict: argument must be a string"),
     "sets": ([{1}, {2}] * 30, r"'c' holds a set: argument must be a string"),
     "series": ([pd.Series([1])] * N, r"'c' holds a Series: argument must be a string"),
-    "complex numbers": (X + 1j, r"'c' holds complex numbers: make columns of their real"),
+    "complex numbers": (X + 1j, r"'c' holds complex numbers: replace it by two columns"),
     "infinite numbers": (np.where(Y, np.inf, X), "'c' holds infinity: replace it"),
     "numbers with a few words": (
         np.where(np.arange(N) == 3, "n/a", np.round(X, 9).astype(object)),
-        r"'c' holds 59 numbers and 1 other values, such as 'n/a'. Make these missing",
+        r"'c' holds 59 numbers among its 60 values, but also 'n/a', for example. Make the other",
     ),
 }
 

@@ -3,7 +3,7 @@
 A candidate j is worth delta_j = |G_j|^2 / (2 mu_j), eqs. (22) and (27), with the gradient
 G_j = lam F_j + K_Mj' S rho of (20) at the current fit F = P theta, rho = cen(F - y). So a
 candidate costs O(m) once its kernel column is there; only the chosen one needs u_t of (21).
-`leansvm.basis.candidates.rounds` takes several points for one look at the rows, or one.
+`leansvm.basis.candidates.rounds` chooses one point, or several, in a pass over the rows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Backfitting(CandidateSelector):
         Stop when the best candidate lowers the objective, divided by C, by no more than this.
     keep_pool : bool, default=True
         Keep good candidates in a pool. Up to ``n_candidates`` / 5 of them become points, one after
-        the other, before new rows replace those taken and the worst third. So a point is the best
-        of about four times as many rows. False draws all candidates anew for every point, as the
-        paper's Algorithm 2 does; that is several times slower.
+        the other; then new rows replace them and the worst third of the pool. So each point is the
+        best of about 4 * ``n_candidates`` rows. False draws all candidates anew for every point,
+        as the paper's Algorithm 2 does; that is several times slower.
     random_state : int, RandomState instance or None, default=None
         Seed for the order of the candidates; None uses that of the estimator.
 

@@ -1,7 +1,7 @@
 """From the parameters ``basis``, ``n_basis`` and ``select_on`` to basis points.
 
 `resolve_basis` says what the user's parameters mean, `choose` runs a selector on
-all rows, or on a stratified sample where its state would take more than half of the budget.
+all rows, or on a stratified sample if its state would take more than half of the budget.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def choose(
     """Choose up to ``n_basis`` rows by a selector, or take given row numbers or points.
 
     ``basis`` is what `resolve_basis` returns. ``select_on`` says on which rows a selector works:
-    as many as fit half of the ``budget`` (bytes of state that blocks may keep; "auto"), "all", a
-    number or a share. Points of an ``earlier`` fit stay, and a selector adds others.
+    "all", a number, a share, or "auto" for as many rows as fit in half of the ``budget`` (bytes of
+    state that blocks may keep). Points of an ``earlier`` fit stay, and a selector adds others.
     """
     if not isinstance(basis, BasisSelector):
         return _given(blocks, basis)
@@ -86,7 +86,7 @@ def choose(
     seed = int(rng.randint(np.iinfo(np.int32).max))
     part = here if sample is None else _in_memory(here, sample, columns, False)
     if columns and select_on != "auto" and isinstance(part, MemoryBlocks):
-        check_budget(  # others keep what does not fit in files, or elsewhere
+        check_budget(  # blocks of other kinds keep what does not fit in files or on workers
             32 * columns * part.n_rows // 3,  # a quarter of the budget is for tiles
             max(budget, LEAST_BUDGET),
             f"{type(basis).__name__} on {part.n_rows:,} rows",
@@ -100,7 +100,7 @@ def choose(
             f"{type(basis).__name__} on a sample of {rows:,} rows",
             "Use a smaller sample_size or n_basis, or raise cache_size.",
         )
-    if fit is not None and sample is not None:  # C times the losses of all rows
+    if fit is not None and sample is not None:  # C is for the losses of all rows
         fit = replace(fit, C=fit.C * total_weight(here) / total_weight(part))
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices = np.asarray(found.indices if isinstance(found, Basis) else np.nan)
@@ -119,7 +119,7 @@ def choose(
 
 
 def points_of_before(blocks: RowBlocks, numbers: NDArray[np.intp], points: Any) -> Basis:
-    """Return the points of an earlier fit; numbers of rows that are others now become -1."""
+    """Return the points of an earlier fit; the number of a row that has changed becomes -1."""
     numbers = np.where(numbers < blocks.n_rows, numbers, -1)
     known = np.flatnonzero(numbers >= 0)
     if len(known):
@@ -154,7 +154,7 @@ def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
 
 
 def _in_memory(blocks: RowBlocks, rows: NDArray[np.intp], columns: int, host: bool) -> RowBlocks:
-    """Return some of the rows in memory; selectors that know NumPy alone get them on the host."""
+    """Return some of the rows in memory; selectors that support only NumPy get NumPy rows."""
     X, weighed, by_class = blocks.take(rows), blocks.targets_of(rows), blocks.class_weight
     X = to_host(X) if host else X
     part = MemoryBlocks(X, *weighed, class_weight=by_class, columns=columns)
@@ -178,7 +178,7 @@ def _sample(
 
 
 def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:
-    """Draw rows of positive weight, the classes (by the columns of y) in proportion.
+    """Draw rows of positive weight; classes (by the columns of y) keep their proportions.
 
     Memory is that of the sample: blocks count the rows of every class, then find those whose
     numbers within their class were drawn.
@@ -187,7 +187,7 @@ def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp
     starts, in_blocks = np.array([c[0] for c in counted]), np.array([c[1] for c in counted])
     sizes = in_blocks.sum(axis=0)
     count = min(count, int(sizes.sum()))
-    # equal spacing along the rows sorted by class takes every class in proportion
+    # equal steps along the rows sorted by class hit every class in proportion
     spaced = np.linspace(0, sizes.sum() - 1, count).astype(np.intp)
     drawn = np.diff(np.searchsorted(spaced, np.concatenate([[0], np.cumsum(sizes)])))
     ranks = [
@@ -223,7 +223,7 @@ def _rows_of_ranks(
 
 
 def _stratum(block: Block) -> NDArray[np.intp]:
-    """Return the class of every row, -1 where the weight is zero."""
+    """Return the class of every row, -1 if the weight is zero."""
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)
     if block.y is not None:
@@ -244,11 +244,11 @@ def resolve_basis(
     data: Any = None,
     last_size: int = LAST_SIZE,
 ) -> tuple[Any, int, bool]:
-    """Return the basis, its number of points, and whether that number is to be found.
+    """Return the basis, its number of points, and whether the fit chooses this number.
 
     The basis is a selector, a 1-D array of row numbers or a 2-D array of points. "all" becomes the
-    numbers of all rows; where ``data`` has weights, of those that have any. With ``n_basis="auto"``
-    and a selector the number is the largest to try.
+    numbers of all rows or, if ``data`` has weights, of the rows of positive weight. With
+    ``n_basis="auto"`` and a selector, the number is the largest to try.
     """
     n_rows = shape[0] if data is None else data.n_positive
     if isinstance(basis, BasisSelector):
@@ -302,7 +302,7 @@ def _checked(basis: Any, shape: tuple[int, int], precomputed: bool) -> NDArray[A
 
 
 def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
-    """Turn a count or a fraction into a number of rows; more than there are: warn, use all."""
+    """Turn a count or a fraction into a number of rows; if it is too large, warn and use all."""
     if isinstance(n_basis, Integral):
         count = int(n_basis)
     else:

@@ -34,8 +34,8 @@ _DRAWS = 16  # batches drawn and taken at once: both may go over all rows
 class RenyiEntropy(BasisSelector):
     """Spread the basis over the data: exchange rows while the quadratic Renyi entropy grows.
 
-    Starts from a random basis. Only drawing depends on the number of rows; a trial costs about two
-    kernel rows of the size of the basis. Rows are drawn with probability proportional to their
+    Starts from a random basis. An exchange costs about two kernel rows of the size of the basis;
+    only drawing takes longer for more rows. Rows are drawn with probability proportional to their
     weight. The result is put in the order of pivoted Cholesky, without points that are numerically
     dependent on others.
 
@@ -103,7 +103,7 @@ def _proposals(
     """Yield batches of (rows that may enter, these rows' X, members that would leave)."""
     batch = max(_EXCHANGES, r)
     for first in range(0, most, _DRAWS * batch):
-        # drawn in full, so that few trials are the first of many
+        # always drawn in full, so that a smaller number of trials is a prefix of a larger one
         rows = draw_by_weight(blocks, rng, _DRAWS * batch)[: most - first]
         leaving = rng.randint(r, size=_DRAWS * batch)[: most - first]
         X = None if kernel.precomputed else blocks.take(rows)  # rows of a matrix are long

@@ -1,9 +1,9 @@
 """The map x -> phi(x): every primal method sees the rows only through it.
 
-f(x) = phi(x)'theta + b. `KernelFeatures` is phi = k(x, B), whitened by K_BB = L L' where the
-regulariser is the norm of the function (zhou2013's M1, zhou2016), as it is where it is the norm of
-the coefficients (M2). `LearnedFeatures` is a handful of learned functions (fang2019). A map does
-not change: precision, a column for the bias and what blocks keep are decided when it is made.
+f(x) = phi(x)'theta + b. `KernelFeatures` is phi = k(x, B). It is whitened by K_BB = L L' if the
+regulariser is the norm of the function (zhou2013's M1, zhou2016), and not if it is the norm of the
+coefficients (M2). `LearnedFeatures` is a handful of learned functions (fang2019). A map does not
+change: precision, a column for the bias and what blocks keep are decided when it is made.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from leansvm.linalg import right_solve_in_place
 from leansvm.rows import Block, MemoryBlocks, RowSource, Targets, declare
 
 Array = NDArray[np.float64]
-_FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
+_FLOAT32_LOSS = 1e-4  # of the targets' spread; if more is lost, float32 rows use float64 tiles
 NO_FACTOR = np.zeros((0, 0), order="F")  # L of no points
 _PANEL = 512  # columns at a time
 _SAFE_IN_FLOAT32 = 1e15  # numbers up to which float32 has decades to spare for their squares
@@ -51,13 +51,13 @@ class ColumnRows:
 
 
 class FeatureMap(ABC):
-    """Columns phi_1 .. phi_size of any rows and, where there is a ``constant``, the bias's."""
+    """Columns phi_1 .. phi_size of any rows and, if there is a ``constant``, the bias's."""
 
     order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
     single: bool = False  # float32 rows: phi in float32
     in_state: bool = False  # a selector has left phi in the blocks: `FactorRows`
     keep: bool = False  # blocks keep phi: `ColumnRows`
-    frees: ClassVar[bool] = True  # and let go of `FactorRows` then
+    frees: ClassVar[bool] = True  # blocks that keep phi drop `FactorRows`
     constant: float | None = None  # value of the bias's column; None without one
 
     @property
@@ -72,14 +72,14 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def phi(self, X: Any, out: Any = None) -> Any:
-        """Return the functions' values at rows, where they are; in ``out`` where that is given."""
+        """Return the functions' values at rows, where the rows are; in ``out`` if it is given."""
 
     @abstractmethod
     def coefficients(self, theta: Array) -> Array:
         """Return the coefficients of the functions k(x_j, .) or phi_j from those of the columns."""
 
     def transform(self, X: Any, out: Any = None) -> Any:
-        """Return all columns of any rows; in ``out`` where that is given."""
+        """Return all columns of any rows; in ``out`` if it is given."""
         if out is None:
             if self.constant is None:
                 return self.phi(X)
@@ -90,9 +90,9 @@ class FeatureMap(ABC):
         return out
 
     def of(self, block: Block, out: Any = None) -> Any:
-        """Return all columns of a block's rows: from its state where they are known.
+        """Return all columns of a block's rows, from its state if they are known.
 
-        In ``out`` where that is given; blocks then keep what they have, and no more.
+        If ``out`` is given, the result is in ``out``, and the block keeps nothing new.
         """
         kept = block.state.get(ColumnRows)
         found = None if kept is None else kept.Phi
@@ -148,7 +148,7 @@ class KernelFeatures(FeatureMap):
         return int(self.points.shape[0])
 
     def phi(self, X: Any, out: Any = None) -> Any:
-        """Return k(X, B), times L^-T where whitened, where the rows are."""
+        """Return k(X, B), times L^-T if whitened, where the rows are."""
         if foreign_namespace(X) is not None:
             pair = (a if self.single else in_float64(a) for a in (X, self.points))
             if self.L is not None:  # by products, which every library has, in panels of columns
@@ -380,9 +380,9 @@ def _columns(block: Block, features: FeatureMap) -> Any:
 
 
 def lost_in_single(features: KernelFeatures, theta: Array, X: Any) -> float:
-    """Return the mean square, added up over outputs, of what f loses where phi is in float32.
+    """Return the mean squared error of f if phi is computed in float32, summed over outputs.
 
-    ``X`` are some rows. Infinite where they are too large for float32.
+    ``X`` are some rows. The result is infinite if they are too large for float32.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         in_double, in_single = (

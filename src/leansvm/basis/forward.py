@@ -1,7 +1,7 @@
 """Forward selection for any smooth loss (Keerthi, Chapelle and DeCoste 2006): "well-chosen".
 
-A candidate j is worth the decrease of the objective by one Newton step on its coefficient and the
-bias: (g_j - c_j g_b / w)^2 / (2 (h_j - c_j^2 / w)) with, lam = 1/C and slack u,
+The gain of a candidate j is the decrease of the objective by one Newton step on its coefficient and
+the bias: (g_j - c_j g_b / w)^2 / (2 (h_j - c_j^2 / w)) with lam = 1/C, slack u and
 g_j = lam F_j - sum s side L' K_ij, h_j = lam K_jj + sum s L'' K_ij^2, c_j = sum s L'' K_ij and
 w = sum s L''. All coefficients are fitted again when the basis has grown by a fifth.
 """
@@ -105,7 +105,7 @@ class ForwardSelection(CandidateSelector):
 
 
 class _Forward(OneByOne):
-    """Candidates that gain what they lower the objective by, divided by C."""
+    """The gain of a candidate is its decrease of the objective, divided by C."""
 
     def start(self) -> None:
         """Begin with f = 0."""
@@ -142,7 +142,7 @@ class _Forward(OneByOne):
         if self.has_bias:
             g_b = self.lam * self.fit.bias_penalty * self.b - total_g
             w = self.lam * self.fit.bias_penalty + total_h
-        # no row is curved: leave the bias alone
+        # if the loss is curved at no row, the bias does not move
         with_bias = w > 0
         safe = np.where(with_bias, w, 1.0)
         shift, c = np.where(with_bias, g_b / safe, 0.0), np.where(with_bias, K_h, 0.0)

@@ -18,7 +18,7 @@ from leansvm.basis.features import KernelFeatures
 
 Array = NDArray[np.float64]
 FIRST_SIZE = 50  # of a basis that is chosen anew at each size
-GAIN = 0.01  # share of the error that twice the size has to save
+GAIN = 0.01  # doubling the size must lower the error by this share
 _SMALLEST_STEP = 64  # points of the first basis, at least
 
 
@@ -35,7 +35,7 @@ def sizes_up_to(largest: int) -> list[int]:
 
 
 def prefixes(features: KernelFeatures) -> Iterator[KernelFeatures]:
-    """Yield the maps to the first columns of one map, in sizes that double; itself at last."""
+    """Yield the maps to the first columns of one map, in doubling sizes; last, the map itself."""
     for size in sizes_up_to(features.size)[:-1]:
         yield features.first(size)
     yield features

@@ -35,7 +35,7 @@ class KMedoids(BasisSelector):
     Parameters
     ----------
     metric : {"kernel", "euclidean"}, default="kernel"
-        Squared distance to keep small: k(x, x) + k(z, z) - 2 k(x, z), or that of the features.
+        Squared distance to keep small: k(x, x) + k(z, z) - 2 k(x, z), or |x - z|^2.
     sample_size : int, default=2000
         Rows to cluster, at least four for every medoid. Needs 8 sample_size^2 bytes of memory.
     max_iter : int, default=100

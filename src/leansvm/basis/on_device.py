@@ -29,10 +29,10 @@ from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
 
 Array = NDArray[np.float64]
-LARGE = 1024  # points from which on matrices of their size stay on the device
+LARGE = 1024  # with at least so many points, matrices of this size stay on the device
 _PANEL = 1024  # columns that are solved for at once, by the inverse of their corner of L
 _ROUNDING = 10 * float(np.finfo(np.float64).eps)  # pivots at or below this are rounding
-CLEAR = 1e5  # times that: above it no pivoting is needed
+CLEAR = 1e5  # times `_ROUNDING`: if all pivots are above it, no pivoting is needed
 
 
 def stays(place: Any, size: int) -> bool:
@@ -41,7 +41,7 @@ def stays(place: Any, size: int) -> bool:
 
 
 def own_block(kernel: Kernel, X: Any, points: Any) -> Any:
-    """Return kernel values that may be written into: a callable may want to keep its own."""
+    """Return kernel values that may be overwritten: a copy if a callable may keep its result."""
     values = kernel.block(X, points)
     return values + 0.0 if callable(kernel.name) else values
 

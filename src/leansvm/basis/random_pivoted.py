@@ -108,7 +108,7 @@ class RandomPivotedCholesky(BasisSelector):
             basis.accept(local)
             drawn, rounds = drawn + draws, rounds + 1
             if self.accelerated:
-                # aims at doubling; past rounds alone count: a smaller choice is then a prefix
+                # aims at doubling; depends on past rounds alone, so a smaller choice is a prefix
                 aimed = basis.size / (len(local.picked) / draws)
                 draws = int(np.clip(aimed, _FEWEST_DRAWS, _MOST_DRAWS))
             if on_step(basis.size):
@@ -118,7 +118,7 @@ class RandomPivotedCholesky(BasisSelector):
 
 
 def _missed(block: Block, floor: float, class_weight: NDArray[np.float64] | None) -> Any:
-    """Return the mass of rows: sample weight times residual, where that is not rounding."""
+    """Return the mass of rows: sample weight times residual, if that is more than rounding."""
     D = block.kept(FactorRows).D
     mass = namespace(D).where(floor < D, D, 0.0)
     if block.weight is not None:
@@ -153,7 +153,7 @@ def draw_rows(
     Two-level inverse CDF: the blocks send the sums of their masses, the host draws and says which
     block a draw falls into, the block finds the row. A seed gives the same rows whatever the
     blocks. No rows when there is no mass. ``mass`` must be a module-level function of the blocks'
-    weights (and targets where these are weighted by class) and state.
+    weights (and targets if these are weighted by class) and state.
     """
     by_class = blocks.class_weight is not None
     total: Callable[..., Any] = _total_by_class if by_class else _total

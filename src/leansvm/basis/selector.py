@@ -35,7 +35,7 @@ class Basis:
     (`leansvm.basis.cholesky.FactorRows`) in the first ``len(indices)`` columns.
     """
 
-    # row numbers, -1 for points of an earlier fit that are no rows; None when points were given
+    # row numbers; -1 for points of an earlier fit that are not rows now; None if points were given
     indices: Any
     rows: Any = None
     _: KW_ONLY
@@ -91,7 +91,7 @@ class BasisSelector(Documented):
 
     @property
     def runs_where_rows_are(self) -> bool:
-        """Whether `select` takes rows of any array library; others get theirs on the host."""
+        """Whether `select` takes rows of any array library; other selectors get NumPy rows."""
         return False
 
     def state_columns(self, n_basis: int) -> int:

@@ -87,11 +87,11 @@ class SparseGreedy(CandidateSelector):
 
 
 class _ByTrace(OneByOne):
-    """Candidates that gain what they lower the trace of K - P P' by."""
+    """The gain of a candidate is its decrease of the trace of K - P P'."""
 
     def start(self) -> None:
         """Begin with no basis."""
-        self._k = 0  # columns of P, the last of which the pool's columns do not know yet
+        self._k = 0  # columns of P; the last one is not yet subtracted from the pool's columns
 
     def report(self, gains: Array) -> dict[str, Any]:
         """Return the trace after each step."""

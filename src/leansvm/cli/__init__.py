@@ -8,8 +8,8 @@ from leansvm._extras import needs
 
 def main() -> None:
     """Run the command line; the entry point of the script ``leansvm``."""
-    if sys.argv[1:2] in (["train"], ["tune"]):  # which `wait_for` follows
-        gc.disable()  # else the interpreter looks through all that is loaded, again and again
+    if sys.argv[1:2] in (["train"], ["tune"]):  # `wait_for` turns it on again
+        gc.disable()  # or Python searches all loaded modules for garbage, again and again
     try:
         from leansvm.cli._app import app
     except ModuleNotFoundError as error:
@@ -19,4 +19,4 @@ def main() -> None:
     try:
         app()
     finally:
-        gc.freeze()  # else the interpreter looks through all that was loaded before it ends
+        gc.freeze()  # or Python searches all loaded modules for garbage when it ends

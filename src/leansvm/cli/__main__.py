@@ -1,4 +1,4 @@
-"""``python -m leansvm.cli``: the command line where the script is not on the path."""
+"""``python -m leansvm.cli``: the command line if the script is not on the path."""
 
 from leansvm.cli import main
 

@@ -20,8 +20,8 @@ from leansvm.cli._scores import all_scores, baseline, in_unit, score_name
 from leansvm.cli._wait import wait_for
 
 CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "LowRankLSSVR")
-# From here on --cv auto leaves out single rows in closed form: fits of folds take long, and what
-# the fit chose by the same errors (C, a scale for each feature) hardly flatters it.
+# From this size on, --cv auto uses leave-one-out in closed form: fitting folds takes long, and
+# the choices by the same errors (C, a scale for each feature) hardly make the score too good.
 _LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 50
 LEAVE_ONE_OUT = "exact leave-one-out"
 _KEPT_ERRORS = 1000  # for the intervals of predict
@@ -44,13 +44,13 @@ class Evaluation:
     predicted : ndarray
         One prediction per row.
     probabilities : ndarray or None
-        Of every row and class, where the model gives them.
+        Of every row and class, if the model gives them.
     notes : list of str
         What a reader should know about the estimate.
     scores : dict
         All scores by name, such as "AUC" and "log-loss".
     baseline : dict
-        The same for who always predicts the most frequent class, or the mean.
+        The same scores for always predicting the most frequent class, or the mean.
     """
 
     method: str
@@ -69,7 +69,7 @@ class Evaluation:
         return float(np.std(self.folds)) if self.folds else None
 
     def errors(self, y: np.ndarray) -> list[float] | None:
-        """Return absolute errors of a regression by size, of many rows 1,000 at even ranks."""
+        """Return the sorted absolute errors of a regression; if rows are many, 1,000 of them."""
         if "accuracy" in self.scores:  # of classes, whatever metric was asked for
             return None
         sizes = np.sort(np.abs(y - self.predicted))
@@ -145,7 +145,7 @@ def _scored(
 
 
 def closed_form_is_enough(estimator: Any, n_rows: int, n_features: int) -> bool:
-    """Return whether --cv auto takes leave-one-out: the machine has it, and rows are many."""
+    """Return whether --cv auto means leave-one-out: the machine has it, and rows are many."""
     enough = n_rows >= max(_LOO_ROWS, _LOO_ROWS_PER_FEATURE * n_features)
     return enough and not type(estimator).__name__.startswith("LowRank") and has_left_out(estimator)
 
@@ -213,9 +213,9 @@ def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequenc
 
 
 def half_width(errors: Sequence[float], n_rows: int, level: float) -> float:
-    """Return the size that errors of left-out rows exceed with probability 1 - `level` at most.
+    """Return the error that a new row exceeds with a probability of at most 1 - `level`.
 
-    It is the k-th smallest of n rows, k = ceil(level (n + 1)), or the next one that is kept.
+    It is the k-th smallest left-out error of n rows, k = ceil(level (n + 1)), or the next one kept.
 
     >>> half_width([1.0, 2.0, 3.0, 4.0], 4, 0.6)
     3.0
@@ -231,14 +231,14 @@ def half_width(errors: Sequence[float], n_rows: int, level: float) -> float:
 
 
 def metric_of(pipeline: Any) -> tuple[str, Any]:
-    """Return name and function of the score that every task has."""
+    """Return name and function of the default score of the task."""
     return ("accuracy", accuracy_score) if is_classifier(pipeline) else ("R²", r2_score)
 
 
 def splits_of(
     y: np.ndarray, n_folds: int, seed: int, classes: np.ndarray | None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:
-    """Split by class where every class has a row for two folds; fewer folds for few rows."""
+    """Split by class if every class has at least two rows; use fewer folds if rows are few."""
     n = min(n_folds, len(y))
     notes: list[str] = []
     rows = np.zeros(len(y))

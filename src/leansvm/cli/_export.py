@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leansvm.export import Check
 
 _KINDS = {".onnx": "onnx", ".h": "c", ".mjs": "js", ".js": "js"}
-_LARGEST = {"float64": 1e-9, "float32": 1e-4}  # difference that is no rounding; others are chosen
+_LARGEST = {"float64": 1e-9, "float32": 1e-4}  # larger differences are errors, not rounding
 
 
 @guarded
@@ -101,7 +101,7 @@ def _read(path: Path) -> tuple[Any, dict[str, Any]]:
     except persistence.ModelFileError as error:
         raise CommandError(str(error)) from error
     evaluation = facts.get("evaluation")
-    if isinstance(evaluation, dict):  # its errors are for intervals, which exports do not give
+    if isinstance(evaluation, dict):  # its errors serve intervals; exports give none
         evaluation.pop("errors", None)
     return loaded, facts
 
@@ -135,7 +135,7 @@ def _tried(model: Any, exported: Any, numbers: str) -> tuple[dict[str, Any], str
     if not found.difference <= _LARGEST.get(numbers, float("inf")):
         raise CommandError(
             f"the exported model ({found.engine}) differs from Python by {found.difference:.2g} "
-            f"of the sum of coefficients, which is too much: nothing was written"
+            f"times the sum of coefficients. That is too much, so nothing was written"
         )
     facts = {"checked_with": found.engine, "rows": found.rows, "difference": found.difference}
     facts |= {"largest_difference": found.largest, "different_labels": found.labels}

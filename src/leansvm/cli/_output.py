@@ -33,7 +33,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to 
 
 
 class CommandError(Exception):
-    """What the user should read instead of a traceback; the command ends with its code."""
+    """A message to print instead of a traceback; the command ends with its exit code."""
 
     code = FAILED
 
@@ -63,7 +63,7 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
                 raise
             _interrupted()
         except OSError as error:
-            if error.errno == errno.EPIPE:  # nobody reads stdout any more, as with `| head`
+            if error.errno == errno.EPIPE:  # the reader of stdout has ended, as in `| head`
                 raise
             _fail(file_problem(error), FAILED)
 
@@ -71,7 +71,7 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
 
 
 def _interrupted() -> None:
-    """Say so and end; a computation that still runs would keep Python from ending by itself."""
+    """Print "interrupted" and end at once: a running computation would keep Python alive."""
     try:
         _fail("interrupted", INTERRUPTED)
     finally:
@@ -129,14 +129,14 @@ class Printer:
                 self.result.print(shown, markup=False)
 
     def data(self, text: str) -> None:
-        """Print data on stdout: as it is into a file or a pipe, on a terminal without controls."""
-        # not typer.echo, which takes escapes out of what is not for a terminal
+        """Print data on stdout: unchanged to files and pipes, without control codes elsewhere."""
+        # not typer.echo, which removes escape codes if the output is not a terminal
         sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Show bars on stderr while the block runs; nothing where stderr is not a terminal."""
+        """Show bars on stderr while the block runs; nothing if stderr is not a terminal."""
         from rich.progress import (
             BarColumn,
             Progress,
@@ -160,7 +160,7 @@ class Printer:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> Table:
-    """Return a table for the terminal; columns of numbers are set to the right."""
+    """Return a table for the terminal; numbers are right-aligned."""
     grid = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     grid.show_header = any(header)
     for j, name in enumerate(header):

@@ -37,8 +37,8 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
         return "classification"
     if y.dtype.kind in "iub" and few_values(y):
         notes.append(
-            f"the task is classification: the target has only {distinct} different whole numbers "
-            f"(--task regression predicts a number)"
+            f"the task is classification, because the target has only {distinct} different whole "
+            f"numbers (--task regression predicts a number instead)"
         )
         return "classification"
     notes.append("the task is regression (--task classification makes each value a class)")
@@ -104,7 +104,7 @@ def _family(name: str) -> str:
 def parse_settings(
     settings: Sequence[str], known: dict[str, Any], class_name: str
 ) -> dict[str, Any]:
-    """Read NAME=VALUE pairs; a value is JSON, or text where it is not."""
+    """Read NAME=VALUE pairs; a value that is not JSON is text."""
     parsed: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -132,8 +132,8 @@ def parse_value(text: str) -> Any:
 def make_pipeline(data: FileData, estimator: Any, scale: bool) -> Any:
     """Return preprocessing and machine as one pipeline, not fitted.
 
-    The machine itself makes numbers of a table with text or dates, and ties the scales of what
-    belongs together.
+    The machine itself turns a table with text or dates into numbers, and gives the features of a
+    category or a date one scale.
     """
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
@@ -149,7 +149,7 @@ def make_pipeline(data: FileData, estimator: Any, scale: bool) -> Any:
 
 
 def encoder_of(pipeline: Any) -> Any:
-    """Return the fitted encoder of a table, None where there is none."""
+    """Return the fitted encoder of a table, None if there is none."""
     from leansvm.tables import TableEncoder
 
     steps = [step for _, step in getattr(pipeline, "steps", [("model", pipeline)])]

@@ -159,7 +159,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _facts_of_training(path: Path) -> dict[str, Any]:
-    """Return the facts that train keeps with a model; anybody may have written others."""
+    """Return the facts that train stores with a model; check them, as anybody may write a file."""
     from leansvm.cli._read import KINDS
 
     facts = _facts(path)["metadata"]

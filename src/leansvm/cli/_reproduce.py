@@ -38,8 +38,8 @@ def command(
     row: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this row, such as 'RLSSVM, 4-point toy', or all rows with this part of a "
-            "name; --list prints the names. Can be repeated.",
+            help="Only this row, such as 'RLSSVM, 4-point toy', or all rows whose name contains "
+            "this text; --list prints the names. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -47,14 +47,14 @@ def command(
         bool,
         typer.Option(
             "--quick",
-            help="Fewer trials, and no rows that take long: all papers take five minutes.",
+            help="Fewer trials, and no rows that take long. All papers then take five minutes.",
         ),
     ] = False,
     seeds: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Number of random trials, if not that of each experiment.",
+            help="Number of random trials. Default: depends on the experiment.",
             show_default=False,
         ),
     ] = None,

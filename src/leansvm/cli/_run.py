@@ -63,7 +63,7 @@ class TrainingRun:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase; its warnings become notes, its refusals errors of the command."""
+        """Time a phase; its warnings become notes, and its errors become errors of the command."""
         start = time.perf_counter()
         try:
             with warnings.catch_warnings(record=True) as caught:

@@ -42,7 +42,7 @@ def all_scores(
     y, predicted : ndarray
         True and predicted values or classes.
     probabilities : ndarray of shape (n_rows, n_classes) or None
-        Of the classes; without them, or without rows of a class, their scores are left out.
+        Of the classes. Scores that need them are left out if they, or rows of a class, are missing.
     classes : ndarray or None
         In the order of the probabilities; None: a regression.
     positive : object, default=None

@@ -26,7 +26,7 @@ from leansvm.cli._wait import fit_with_bar
 if TYPE_CHECKING:
     from leansvm.cli._read import Conventions
 
-AUTO_FOLDS = 5  # of --cv auto, where leave-one-out is not in closed form or rows are few
+AUTO_FOLDS = 5  # of --cv auto, if leave-one-out has no closed form or rows are few
 
 
 @guarded
@@ -79,7 +79,7 @@ def folds_of(text: str) -> int | str:
     if text in ("loo", "auto"):
         return text
     if not text.isdigit() or text == "1":
-        raise UsageError(f"--cv {text}: give a number of folds from 2 on, loo, auto, or 0")
+        raise UsageError(f"--cv {text}: give a number of folds (2 or more), loo, auto, or 0")
     return int(text)
 
 
@@ -197,7 +197,7 @@ def set_pipeline(
 
 
 def clone_with(pipeline: Any, **parameters: Any) -> Any:
-    """Return a copy, not fitted, with other parameters of the machine where it has them."""
+    """Return a copy, not fitted, with other parameters of the machine if it has them."""
     from sklearn.base import clone
 
     copy = clone(pipeline)
@@ -316,7 +316,7 @@ def _write_report(run: TrainingRun, output_file: Path, report: Path) -> None:
 
 
 def _score_rows(run: TrainingRun) -> list[list[str]]:
-    """Return the most important scores beside those of no model."""
+    """Return the most important scores beside those of the baseline."""
     from leansvm.cli._scores import first_scores, in_unit
 
     found = run.evaluation

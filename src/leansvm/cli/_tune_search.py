@@ -1,7 +1,7 @@
 """How ``leansvm tune`` compares parameters.
 
-Where left-out errors come with a fit, a gamma costs one pass over the rows on a few basis points,
-and one fit learns a scale for each feature: nothing is fitted again for folds. Other machines are
+If a fit gives left-out errors, nothing is fitted again for folds: each gamma costs one pass over
+the rows on a few basis points, and one fit learns a scale for each feature. Other machines are
 compared by cross-validation, with one warm-started path over C for each fold.
 """
 
@@ -21,7 +21,7 @@ from leansvm.cli._train import clone_with, fit
 from leansvm.cli._wait import wait_for
 
 _PATH_POINTS = 300  # basis points on which values of gamma are compared
-_RARE = 0.2  # share of a class of two, below which accuracy hardly tells models apart
+_RARE = 0.2  # if one of two classes has a smaller share, accuracy hardly tells models apart
 _OF_PROBABILITIES = ("auc", "average-precision", "log-loss")
 
 
@@ -57,7 +57,7 @@ def compares_by_leaving_out(model: Any) -> bool:
 
 
 def search_along_path(run: TrainingRun, output: Printer) -> None:
-    """Compare one gamma for all features with learned scales, where these are asked for.
+    """Compare one gamma for all features with learned scales, if these are asked for.
 
     All candidates are scored on the same basis points. Learned scales that win leave the pipeline
     fitted.

@@ -24,7 +24,7 @@ _running: list[threading.Thread] = []
 
 def wait_for(work: Callable[[], Result], tick: Callable[[float], None] | None = None) -> Result:
     """Run `work` in a thread and return its result; `tick` gets the seconds since the start."""
-    if not gc.isenabled():  # from here on garbage is looked for, but not among what was loaded
+    if not gc.isenabled():  # collect garbage from now on, but not among the loaded modules
         gc.freeze()
         gc.enable()
     found: dict[str, Any] = {}
@@ -51,7 +51,7 @@ def wait_for(work: Callable[[], Result], tick: Callable[[float], None] | None = 
 
 
 def still_running() -> bool:
-    """Return whether a computation goes on that nobody waits for any more."""
+    """Return whether an interrupted computation is still running."""
     return any(thread.is_alive() for thread in _running)
 
 
@@ -75,7 +75,7 @@ class Percents:
 
 
 def fit_with_bar(pipeline: Any, X: Any, y: Any, bars: Progress, description: str) -> None:
-    """Fit under a bar that moves with the work, where the machine tells how far it is."""
+    """Fit under a bar that moves with the work, if the machine tells how far it is."""
     heard, task = Percents(), bars.add_task(description, total=None)
     machine = pipeline[-1]
     if hasattr(machine, "set_callbacks"):  # scikit-learn 1.9

@@ -1,4 +1,4 @@
-"""Data sets of the papers: files looked up on this machine, and generators of synthetic ones."""
+"""Data sets of the papers: files on this machine, downloads, and generators of synthetic data."""
 
 from leansvm.datasets._catalogue import names
 from leansvm.datasets._customers import make_customers

@@ -13,7 +13,7 @@ class Entry:
     Parameters
     ----------
     n_rows, n_test, n_features : int
-        Rows to train, or all where there is no split; rows to test; columns.
+        Rows to train, or all if there is no split; rows to test; columns.
     papers : str
         Who uses it.
     notes : str
@@ -21,7 +21,7 @@ class Entry:
     sparse : bool
         Whether it is stored as CSR.
     splits : str
-        Sizes and number of the published splits, where there are many.
+        Sizes and number of the published splits, if there are many.
     """
 
     n_rows: int

@@ -98,7 +98,7 @@ def attributes(
     """Turn Weka's attributes into numbers.
 
     Nominal attributes, given as codes, become indicators of the values that occur, one alone
-    where there are two; missing values become the mean or the most frequent value; attributes
+    if there are two; missing values become the mean or the most frequent value; attributes
     with less than two values are left out.
     """
     columns: list[np.ndarray] = []
@@ -129,7 +129,7 @@ def attributes(
 
 
 def compact(X: np.ndarray) -> np.ndarray:
-    """Return small integers where they hold all values exactly."""
+    """Return small integers if they hold all values exactly."""
     for kind in (np.uint8, np.int16):
         limits = np.iinfo(kind)
         if X.min() >= limits.min and X.max() <= limits.max and np.all(np.round(X) == X):

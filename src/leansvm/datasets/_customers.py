@@ -1,4 +1,4 @@
-"""A made table as users bring them: numbers, categories, missing values, and useless columns.
+"""A simulated table like those of users: numbers, categories, missing values, useless columns.
 
 Who leaves is drawn with known odds, so that what a model finds can be compared with the truth.
 """
@@ -17,9 +17,9 @@ def make_customers(
 ) -> Any:
     """Return a data frame of simulated customers, some of whom leave.
 
-    New customers leave more often, and so do those who call the support often, who are young or
-    old, and who pay much in the plan "basic"; in the other plans the fee hardly matters. The
-    gigabytes and the region say nothing. The log-odds of leaving are
+    Customers leave more often if they are new, call the support often, are young or old, or pay
+    much in the plan "basic"; in the other plans the fee hardly matters. Gigabytes and region have
+    no effect. The log-odds of leaving are
 
         9 exp(-months / 8) + 2 calls + 3 ((age - 45) / 18)² + a (fee - 35) - 8
 
@@ -36,7 +36,7 @@ def make_customers(
     -------
     pandas.DataFrame
         Columns age, months, fee, calls, gigabytes (numbers), plan, region (texts), leaves ("no" or
-        "yes"). About one age in ten, one of twenty gigabytes and one of twenty regions are missing.
+        "yes"). About 10 % of age, 5 % of gigabytes and 5 % of region are missing.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Fetch a file over HTTP with pooch, which asks again where another attempt may help.
 
-Added to it: a transfer goes on where the last one stopped, the checksum is that of the unpacked
-content, and a file that is larger than it may be, as sent or unpacked, is not kept; nothing is
+This module adds: a transfer goes on where the last one stopped; the checksum is that of the
+unpacked content; and a file above the allowed size, as sent or unpacked, is not kept. Nothing is
 unpacked beyond that size.
 """
 
@@ -21,11 +21,11 @@ from leansvm._extras import needs
 from leansvm._version import __version__
 from leansvm.datasets._lzw import unpack_lzw
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all if known
 
 CHUNK = 2**14
 MOST_BYTES = 2**29
-_MOST_RATIO, _SMALL = 100, 2**20  # text packs to a tenth; small files may be much of the same
+_MOST_RATIO, _SMALL = 100, 2**20  # text packs to about a tenth; small files may pack better
 _OPEN: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open}
 
 

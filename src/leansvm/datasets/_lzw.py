@@ -8,7 +8,7 @@ _CLEAR = 256
 def unpack_lzw(data: bytes, most: int | None = None) -> bytes:
     """Return the unpacked content; codes of 9 to 16 bits, written in groups of eight.
 
-    It ends after ``most`` bytes, and a few more, where that is given.
+    It ends after ``most`` bytes, and a few more, if that is given.
     """
     if data[:2] != b"\x1f\x9d":
         raise ValueError("not a .Z file")

@@ -1,7 +1,7 @@
 """Where each data set comes from, how its files are read, and how the result is checked.
 
-A checksum of the rows themselves is what counts: it does not depend on how a file is packed or
-laid out. Where it is not known, the checksum of the file or the sizes of the classes are compared.
+A checksum of the rows decides, because it does not depend on how a file is packed or laid out. If
+it is not known, the checksum of the file or the sizes of the classes are compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RIPLEY = "https://www.stats.ox.ac.uk/pub/PRNN"
 
 @dataclass(frozen=True)
 class Files:
-    """Files to fetch, each with the SHA-256 of its unpacked content where it is known."""
+    """Files to fetch, each with the SHA-256 of its unpacked content if it is known."""
 
     urls: tuple[str, ...]
     convert: _convert.Converter
@@ -280,9 +280,9 @@ def download(
     mirror : str, default=None
         Download the files from this address instead: ``<mirror>/<file name>``.
     verify : bool, default=True
-        Refuse rows that are not those the papers' tables were computed with.
+        Refuse rows that differ from those with which the papers' tables were computed.
     progress : callable, default=None
-        Called with the bytes of the current file so far, and in all where known.
+        Called with the bytes of the current file so far, and in all if known.
 
     Returns
     -------
@@ -326,7 +326,7 @@ def _way_out(name: str, home: Path, source: Files | Fetcher) -> str:
 
 
 def differs(data: LabelledData) -> str:
-    """Say how a set differs from what is known of it; nothing where it does not."""
+    """Say how a data set differs from what is known about it; "" if it does not differ."""
     entry = CATALOGUE[data.name]
     n_test = 0 if data.X_test is None else data.X_test.shape[0]
     found = (data.X_train.shape[0], n_test, data.X_train.shape[1])

@@ -8,9 +8,10 @@ For a given support set S, the rows with e > 0, these are linear equations:
 
     (K_SS + diag(1 / (C s))) beta + b 1 = y_S,   1'beta = A b.
 
-`solve_by_factor` factors them. `solve_by_cg` takes one product with K a step, preconditioned by
-the same equations with Z_S Z_S' for K_SS. Every step keeps the second equation, so that on it the
-first one is the gradient of a convex function, for every A from 0 (a free bias) to inf (none).
+`solve_by_factor` factors them. `solve_by_cg` uses one product with K per step, preconditioned by
+the same equations with Z_S Z_S' in place of K_SS. Every step satisfies the second equation; under
+it, the first one says that the gradient of a convex function is 0, for every A from 0 (a free bias)
+to inf (no bias).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Hinge:
 
         The slope is piecewise linear and increasing: slope(t) = a + c t + sum over the rows with
         e + t d > 0 of C s d (e + t d), d = -y times the change of f. Its kinks are passed in order.
-        ``rows`` are all rows where they are None.
+        None means all rows.
         """
         take = slice(None) if rows is None else rows
         y, cost = self.y[take], self.cost[take]
@@ -308,8 +309,8 @@ def low_rank_inverse(Z: Array, gram: Array, S: Rows, cost: Array) -> Inverse:
 def times(K: Any, v: Array) -> Array:
     """Return K v for the symmetric K, on the host or a device.
 
-    Reading K is all it takes: two threads that read all of it are not faster than one that reads
-    one half, more of them are.
+    The time is that of reading K: two threads that read all of K are not faster than one that reads
+    one half of it; more threads are.
     """
     if not isinstance(K, np.ndarray):
         return np.asarray(to_host(K @ like_rows(v, K)))
@@ -332,7 +333,7 @@ def solve_by_cg(
     """Solve the equations of S from ``point``, whose beta is zero outside S.
 
     K, ``hinge`` and the points belong to a working set of rows, S is a part of it; ``low_rank`` is
-    the preconditioner. Stops where the largest C s |residual| is ``tol`` times the largest |beta|,
+    the preconditioner. Stops when the largest C s |residual| is ``tol`` times the largest |beta|,
     or after ``most`` steps. Returns the point, the steps, and whether it meets ``tol``. Raises
     LinAlgError where K_SS + diag(1 / (C s)) is not positive definite.
     """
@@ -386,7 +387,7 @@ def solve_by_factor(K: Any, hinge: Hinge, S: Rows) -> Point:
 
 
 def left_out_residuals(K: Array, hinge: Hinge, S: Rows, point: Point) -> Array:
-    """Return y - f of models without each row: beta_i / T_ii on S, the rest of S kept.
+    """Return y - f of models without each row: beta_i / T_ii on S, with the rest of S fixed.
 
     T is the inverse of K_SS + diag(1 / (C s)), bordered by the bias; K = K_SS is overwritten.
     """

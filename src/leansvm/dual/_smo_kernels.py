@@ -141,9 +141,9 @@ def _largest(score: Array, n: int, heap: Array, keys: Array) -> int:
 def choose(terms: SweepTerms, point: SweepPoint, work: SweepWork) -> tuple[int, float]:
     """Compute the violations and fill the pool.
 
-    The pool has the largest scores and, next to them, rows in turn: these stand for the
-    directions that the largest scores, which cluster where a kernel is smooth, do not show.
-    Return the size of the pool and sum(s v^2).
+    The pool has the rows with the largest scores and some rows in turn. If a kernel is smooth, the
+    largest scores are close together; the rows in turn add other directions. Return the size of
+    the pool and sum(s v^2).
     """
     score, pool, taken = work.score, work.pool, work.taken
     _violations(terms, point, work.v)
@@ -367,7 +367,7 @@ def run_on_matrix(
         used += count
 
 
-_folder = run_on_matrix.stats.cache_path  # None where nothing can be kept
+_folder = run_on_matrix.stats.cache_path  # None if nothing can be kept
 if _folder is None or not any(Path(_folder).glob("_smo_kernels.run_on_matrix-*.nbi")):
     logging.getLogger("leansvm").warning(
         "solver='smo' is compiled for its first use, which takes some ten seconds%s",

@@ -92,7 +92,7 @@ class KernelForm:
         return point
 
     def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
-        """Return y - f at the support without each row, S less that row fixed."""
+        """Return y - f at the support rows, each in the model without it, the rest of S fixed."""
         S = self.factor.order if self.C == C else self.factor.order[:0]  # else no step was left
         if not self.keep:  # its memory serves for K_SS
             self.factor.forget(release=True)
@@ -171,7 +171,7 @@ class LinearForm:
         return cholesky_of(C * self.gram, self.rows.penalty)
 
     def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
-        """Return y - f at the support without each row: (y - f) / (1 - h), S less it fixed."""
+        """Return y - f at the support rows, each left out from S: (y - f) / (1 - h)."""
         Z, S = self.rows.Z, self.support
         result = hinge.y - point.f
         if len(S):
@@ -198,9 +198,9 @@ class SupportFactor:
         self.counts = {"swapped": 0, "refactored": 0, "appended": 0}
 
     def change_to(self, rows: Rows, priority: Array) -> None:
-        """Make it the factor of ``rows``; those of low ``priority`` come last: they leave first.
+        """Change it to the factor of ``rows``; rows of low ``priority`` come last and leave first.
 
-        Raises LinAlgError where the matrix is not positive definite.
+        Raises LinAlgError if the matrix is not positive definite.
         """
         leaving = np.flatnonzero(~np.isin(self.order, rows, assume_unique=True))
         if len(leaving):
@@ -231,9 +231,9 @@ class SupportFactor:
         return X
 
     def _drop(self, leaving: Rows) -> None:
-        """Remove these rows: the first ones by swaps, the factor behind them is made anew.
+        """Remove these rows: the first of them by swaps, the others by factoring anew behind them.
 
-        Rows that came last also leave first.
+        Rows that were added last also leave first.
         """
         taken = self._swaps_worth(leaving)
         if taken:

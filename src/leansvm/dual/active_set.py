@@ -44,12 +44,12 @@ from leansvm.solution import Solution
 _VECTORS, _PER_OUTPUT = 12, 4  # of length m: what an iteration works with and an output keeps
 SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
 _SAMPLE_SHARE = 4
-_SAMPLE_TOL = 1e-2  # violation at which a sample has served
-_SERIAL_ROWS = 2000  # threads of BLAS wait longer for each other than they work, up to here
+_SAMPLE_TOL = 1e-2  # violation at which the solution on a sample is good enough
+_SERIAL_ROWS = 2000  # up to so many rows, threads of BLAS wait longer than they work
 _PATIENCE = 16  # steps after which smaller values of C are solved first
 _CONTINUATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _WAY_OUT = (
-    "Use max_support (fewer support vectors, a warning if they do not suffice), fewer rows, a "
+    "Set max_support to a smaller number (a warning says if it is too small), or use fewer rows, a "
     "larger cache_size, or SparseLSSVC."
 )
 
@@ -109,8 +109,8 @@ class ActiveSet:
             more["rows_kept_out"] = missing
             more["advice"] = (
                 f"max_support={self.max_support} is not enough: {missing:,} more rows have "
-                f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
-                f"max_support or use max_support='auto'."
+                f"y f(x) < 1, so the model fits only a part of the rows. Increase max_support or "
+                f"use max_support='auto'."
             )
         if self.linear_rows is not None:
             more["weights"] = np.stack([output.w for output in self._outputs])
@@ -128,7 +128,7 @@ class ActiveSet:
             raise
 
     def extend(self, X: Any, Y: Array, weight: Array) -> None:
-        """Add rows behind those there are; the next solve repairs the support sets."""
+        """Append rows; the next solve updates the support sets."""
         before = self.problem
         if isinstance(self.matrix, StoredMatrix):
             raise ValueError("kernel='precomputed': rows cannot be added to a kernel matrix.")

@@ -25,11 +25,11 @@ from leansvm.rows import Block, MemoryBlocks
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-_GOOD_CONDITION = 10.0  # a larger factor would cost more than the iterations it saves
+_GOOD_CONDITION = 10.0  # below it, a larger preconditioner costs more than the iterations it saves
 _PIVOT_BATCH = 128
 _STALL = 50  # iterations without progress after which CG gives up
 _RESTARTS = 4
-_ROUNDING = 1e-15  # no recursion gets further
+_ROUNDING = 1e-15  # smallest relative residual that a recursion can reach
 
 
 def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
@@ -122,7 +122,7 @@ def conjugate_gradients(
     """
     run = _Iteration(problem, matrix, precondition, C, max_iter, give_up_after)
     aim, x = max(tol / 2, _ROUNDING), np.zeros_like(run.rhs)
-    for _ in range(_RESTARTS):  # from the true residual, where the recursion lost it
+    for _ in range(_RESTARTS):  # from the true residual, if the recursion lost it
         state = run.improve(x, aim)
         if state == "slow":
             return None

@@ -37,7 +37,7 @@ Rows = NDArray[np.intp]
 
 BLOCK = 16  # by benchmark: larger blocks spend more on choosing, smaller ones more on scanning
 CACHED_BLOCK = 128  # computing rows costs less per row when there are many
-_POOL_ROWS = 128  # rows that a block is picked from; where rows are computed, in blocks: fewer
+_POOL_ROWS = 128  # rows that a block is picked from; `_POOL_BLOCKS` if kernel rows are computed
 _POOL_BLOCKS = 4
 _PRODUCT_ROWS = 256  # tile of a kernel matrix that is not kept
 _SQUARE_ROWS = 16384  # of a tile on a device: a gigabyte in float32
@@ -212,7 +212,7 @@ class GrowingRows(KernelMatrix):
         self._position = np.zeros(self.m, np.intp)
 
     def extend(self, X: Any, budget: int) -> None:
-        """Go on with more rows: ``X`` holds those there were and new ones behind them."""
+        """Go on with more rows: ``X`` holds the earlier rows, then the new ones."""
         old, chunks = self.m, self._chunks
         GrowingRows.__init__(self, X, self.kernel)
         for rows, values in chunks:
@@ -224,7 +224,7 @@ class GrowingRows(KernelMatrix):
     def ensure(self, rows: Rows, budget: int) -> None:
         """Compute and keep the rows that are not here yet, as far as the bytes allow.
 
-        Where the bytes have become fewer, the chunks that came last go.
+        If fewer bytes are allowed than before, the latest chunks are dropped.
         """
         while self.bytes > max(budget, 0):
             lost, values = self._chunks.pop()
@@ -259,7 +259,7 @@ class GrowingRows(KernelMatrix):
         return out
 
     def product(self, V: Array) -> Array:
-        """Return K V for a vector of all rows that is zero where a row does not count."""
+        """Return K V for a vector of all rows that is zero at rows that do not count."""
         total = np.zeros(self.m)
         for rows, values in self._chunks:
             coef = V[rows]
@@ -326,7 +326,7 @@ def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
 
 
 def least_sweep_bytes(problem: DualProblem) -> int:
-    """Bytes without which rows cannot be computed: vectors, a batch, its slots, a copy of X."""
+    """Fewest bytes that computing rows needs: vectors, a batch, its slots, a copy of X."""
     m, n_outputs = problem.Y.shape
     return 8 * m * (_VECTORS + 16 * n_outputs + 2 * min(BLOCK, m) + problem.X.shape[1] + 2)
 

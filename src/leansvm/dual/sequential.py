@@ -26,7 +26,7 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 
-_CERTIFIED_FREE = 0.25  # share of tol to aim at: `feasible_dual` changes a free bias's multipliers
+_CERTIFIED_FREE = 0.25  # share of tol to aim at, as `feasible_dual` changes multipliers (free bias)
 _MOST_BIASES = 50
 _FIRST_SHARE = 0.5  # of all sweeps, that the first digits take
 _DOUBT = 3.0  # error of the bias that a violation may cause, in units of it
@@ -45,7 +45,7 @@ _PATIENCE = 5  # saturated steps of the flow after which rho is doubled
 def solve_sesqui(
     problem: DualProblem, C: float, *, tol: float, max_iter: int, give_up_after: float = np.inf
 ) -> Solution | None:
-    """Solve for all outputs (targets +-1); None where more sweeps are expected than allowed."""
+    """Solve for all outputs (targets +-1); None if more sweeps are expected than allowed."""
     problem, matrix = sweep_matrix(problem)
     aim = tol * (_CERTIFIED_FREE if problem.bias_penalty == 0 else CERTIFIED)
     beta, found = np.empty(problem.Y.shape), list[tuple[Hinge, SweepState, float]]()
@@ -105,10 +105,10 @@ def minimise_with_bias(
     """Minimise with the bias sum(beta) / A, or with sum(beta) = 0 for A = 0; return the bias too.
 
     For bounded multipliers; free ones need one minimisation, see `smo.minimise_by_substitution`.
-    A small A couples all rows through c = 1 / A, and updates of few multipliers stall. So only a
-    moderate c stays inside; what it lacks is a shift b of the targets, found from outside:
-    sum(beta) - b / (1 / A - c) at the minimum decreases with b. Secant steps, each from the
-    last minimum and to a tolerance that follows the error of b, find where it is zero.
+    A small A couples all rows through c = 1 / A, and updates of few multipliers stall. So the
+    minimisation uses a moderate c, and an outer loop finds the shift b of the targets that makes up
+    for it: sum(beta) - b / (1 / A - c) at the minimum decreases with b. Secant steps find its zero;
+    each starts at the last minimum, with a tolerance that follows the error of b.
     """
     m, weight = len(quadratic.y), quadratic.weight
     typical = np.sqrt(float(weight @ quadratic.y**2) / float(weight.sum()))  # target

@@ -1,4 +1,4 @@
-"""The relaxed LS-SVM by sequential minimisation without a constraint: 2SMO (joshi, §III).
+"""The relaxed LS-SVM by sequential minimisation without equality constraint: 2SMO (joshi, §III).
 
 minimise 1/2 beta'Q beta - (y - b)'beta,  Q_ij = K_ij + p_i + p_j + c + [i = j] / (C s_i).
 With p = 0, b = 0, c = 1/A, beta = lambda y it is the relaxed LS-SVM (20), (21), where `bounded`
@@ -42,7 +42,7 @@ CERTIFIED = 0.9  # share of tol that the sweeps aim at: the certificate adds rou
 
 @dataclass(frozen=True)
 class Quadratic:
-    """The function to minimise, less its kernel rows; arrays have one entry per row."""
+    """The function to minimise, without its kernel rows; arrays have one entry per row."""
 
     y: Array
     ridge: Array  # 1 / (C s)
@@ -303,7 +303,7 @@ class _Sweeps:
     def extrapolate(self) -> None:
         """Minimise over the span of the last rounds' steps: K d is a difference of two K beta.
 
-        Costs no kernel value. Not taken where it would leave the bounds.
+        Needs no kernel value. The step is not made if it would leave the bounds.
         """
         if self.block == 1:
             return

@@ -4,12 +4,12 @@
 for, in this one place, and runs it. If left-out residuals are asked for and the solver has none,
 they are those of models without a fold of the rows.
 
-`solve_lssvm` prefers the Cholesky factorisation (m^3 / 3 flops at GEMM speed) unless sequential
-updates (if the kernel is close to diagonal) or conjugate gradients, watched for a few iterations,
-are on the way to be cheaper (32 m^2 per iteration: a kernel product with few columns is bound by
-memory, 32 flops' worth of time per entry). `solve_hinge` prefers working sets, then the active set
-unless a sample says that many rows are support vectors. Both give a solver up as soon as its
-progress says that another one will be faster.
+`solve_lssvm` prefers the Cholesky factorisation (m^3 / 3 flops at GEMM speed). It first tries a few
+iterations of sequential updates (if the kernel is close to diagonal) or of conjugate gradients, and
+stays with them if they will be cheaper. (An iteration counts as 32 m^2 flops: a kernel product with
+few columns is bound by memory and takes the time of 32 flops per entry.) `solve_hinge` prefers
+working sets, then the active set, unless a sample says that many rows are support vectors. Both
+give up a solver as soon as its progress says that another one will be faster.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ENTRY_FLOPS = 32
 
 _SAMPLE_ROWS, _SAMPLE_COLUMNS = 64, 2048
 # rows that a row overlaps with, beyond which conjugate gradients are tried first (measured): a
-# share of all, and a number where rows are computed anew in every sweep
+# share of all, and a number if rows are computed anew in every sweep
 _MOST_OVERLAP, _MOST_OVERLAP_UNSTORED = 0.05, 50.0
 _SWEEP_FLOPS = 60  # time of a kernel entry in a sweep, in flops of a factorisation (measured)
 _FEWEST_SWEEPS, _MOST_SWEEPS = 10, 100
@@ -103,7 +103,7 @@ def solve_lssvm(
         if solution is not None:
             return solution
     if matrix is None:
-        return solve_cholesky(problem, C, left_out=left_out)  # which says how much memory it needs
+        return solve_cholesky(problem, C, left_out=left_out)  # its error names the memory it needs
     # where sequential updates are slow so is CG, and trying it takes a share of a factorisation
     if problem.fits(with_cg) and (sweeps is None or m >= _ROWS_FOR_TWO):
         affordable = int(m / 3 / max(2 * (n_outputs + 1), _ENTRY_FLOPS))
@@ -123,9 +123,9 @@ def solve_hinge(
     SesquiSMO has no left-out residuals. The active set takes bounded support sets and the linear
     kernel, for which it has a smaller system.
 
-    Working sets give up where conjugate gradients are slow (a large C) or K_WW does not fit. An
-    active set of k rows then takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
-    so many rows have to be support vectors, which a sample tells.
+    Working sets give up if conjugate gradients are slow (a large C) or K_WW does not fit. An active
+    set of k rows then takes some k^3 flops and k kernel rows, while sweeps need all kernel rows. So
+    sweeps pay only if many rows are support vectors; a sample tells how many.
     """
     if problem.kernel.name == "linear" or max_support is not None:
         return solve_active_set(problem, C, max_support=max_support, **options)
@@ -169,9 +169,9 @@ def _best_left_out(
 ) -> Solution:
     """Return the solution, with left-out residuals, of the C whose left-out loss is the least.
 
-    That is the squared hinge loss; of those that differ by rounding alone the first is taken.
-    Working sets solve every C they can, from the smallest on; where they give up, and without
-    them from the start, the active set goes on from its own last solution.
+    The loss is the squared hinge loss; if losses differ only by rounding, the first C is chosen.
+    Working sets solve from the smallest C upward, until they give up. From there on (or from the
+    start, if there are none) the active set continues, each time from its own last solution.
     """
     active: ActiveSet | None = None
     options["left_out"] = True
@@ -191,9 +191,9 @@ def _best_left_out(
 
 
 def _affordable_sweeps(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float | None:
-    """Return the sweeps in the time of a factorisation; None where updates would be too slow.
+    """Return the sweeps in the time of a factorisation; None if updates would be too slow.
 
-    ``matrix`` is the kernel matrix, None where it does not fit. Updates are slow where rows
+    ``matrix`` is the kernel matrix, None if it does not fit. Updates are slow if rows
     overlap: the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)), estimated from a sample, is
     1 or less for a diagonal matrix; it is about the largest eigenvalue of the scaled system, and so
     the number of rows that an update of one multiplier disturbs.

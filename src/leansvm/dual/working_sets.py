@@ -1,10 +1,10 @@
 """The squared-hinge SVM on working sets of rows: Newton's method by conjugate gradients.
 
-A model of low rank (`Nystrom`) tells, for all classes at once, nearly which rows S have an error
-1 - y f > 0. On these and a few more, W, the exact problem is solved by Newton steps with an exact
-line search, each by conjugate gradients that the low rank preconditions, or by a factor where S is
-small. Then kernel values of all rows show which of them W lacks: W grows until there is none.
-Nothing larger than K_WW is kept, and nothing of it is factored.
+A model of low rank (`Nystrom`) estimates, for all classes at once, which rows S have an error
+1 - y f > 0. These rows and a few more are the working set W. On W, Newton steps with an exact line
+search solve the exact problem; each uses conjugate gradients, preconditioned by the low-rank model,
+or a factor if S is small. Then the kernel values of all rows show which rows W lacks, and W grows
+until it lacks none. Nothing larger than K_WW is kept, and K_WW is never factored as a whole.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class WorkingSets:
             W = np.flatnonzero((e > -_CLOSE_TO_ERROR) | was)
             outputs.append(_ClassSet(Hinge(y, self.cost, penalty), W, e[W], inner, was[W]))
             own += len(W) ** 2
-        # the classes share one matrix where, each on its own, they would compute more values
+        # the classes share one matrix if separate matrices would take more kernel values
         shared = self.planned + 8 * m * m
         worth_it = len(outputs) > 1 and own > m * m and not isinstance(self.matrix, StoredMatrix)
         if worth_it and self.problem.fits(shared + 8 * own):
@@ -234,7 +234,7 @@ class WorkingSets:
             output.gram = changed_gram(output.gram, Z, hinge.cost, output.counted, now)
             output.counted = now
         start = hinge.constant_point()
-        if point is not None:  # less the rows that left S
+        if point is not None:  # without the rows that left S
             left = np.flatnonzero((point.beta != 0) & ~now)
             f = point.f - point.beta[left] @ K[left]
             start = Point(np.where(now, point.beta, 0.0), point.b, f)
@@ -251,7 +251,7 @@ class WorkingSets:
         return found
 
     def _lacking(self, todo: list[_ClassSet]) -> list[_ClassSet]:
-        """Certify on all rows; return the outputs whose working sets lacked some, with these."""
+        """Certify on all rows; return the outputs whose working sets lacked rows, now added."""
         m, lacking = len(self.cost), []
         B = np.zeros((m, len(todo)))
         for column, output in zip(B.T, todo, strict=True):
@@ -281,7 +281,7 @@ class WorkingSets:
         return lacking
 
     def _products(self, B: Array, todo: list[_ClassSet]) -> Array:
-        """Return K B: output by output with its K_WW where that takes fewer new kernel values."""
+        """Return K B: output by output with its K_WW if that takes fewer new kernel values."""
         m, new = len(B), 0.0
         for output, count in zip(todo, np.count_nonzero(B, axis=0), strict=True):
             new += np.inf if output.K is None else (m - len(output.rows)) * count
@@ -309,7 +309,7 @@ class Nystrom:
     B are a few random rows, K_BB = L L'. With K = Z Z' the squared-hinge SVM f = Z theta + b
     minimises 1/2 |theta|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f_i)^2: Newton steps in few
     unknowns, all outputs at once, tell nearly which rows belong to S.
-    Raises LinAlgError where no kernel value of a row with itself is positive.
+    Raises LinAlgError if no kernel value of a row with itself is positive.
     """
 
     def __init__(self, matrix: KernelMatrix, rank: int, bias_penalty: float) -> None:

@@ -18,14 +18,14 @@ from leansvm.rows import resolve_cache_size, tiles_within
 
 
 class KeepsRows(KernelMachine):
-    """An estimator that keeps a reference to its training rows; files and pickles do not."""
+    """An estimator that keeps a reference to its training rows; files do not contain them."""
 
     _keeps_rows = True
-    _answers: Answers | None  # made at the first question
+    _answers: Answers | None  # made when it is first needed
 
     @cached_property
     def loo_residuals_(self) -> Any:
-        """Residuals of left-out rows; `publish` sets them, except after a large fit."""
+        """Leave-one-out residuals; computed here after a large fit, else set by `publish`."""
         by_loo = isinstance(self.C, str) and self.C == "loo"
         if not by_loo or "left_out_on" not in vars(self).get("fit_report_", ()):
             name = type(self).__name__
@@ -54,8 +54,9 @@ class KeepsRows(KernelMachine):
         answers, seen = self.__dict__.get("_answers"), vars(self).get("n_rows_seen_")
         if seen not in (None, data.X.shape[0]):
             raise ValueError(
-                f"The rows are not those that the model was fitted on: keep_rows got "
-                f"{data.X.shape[0]:,}, the fit had {seen:,}. Pass the same X, y and sample_weight."
+                f"These are not the rows that the model was fitted on: keep_rows got "
+                f"{data.X.shape[0]:,} rows, and the fit had {seen:,}. Pass the same X, y and "
+                f"sample_weight."
             )
         if answers is None or not answers.are_of(data):
             answers = self._answers_from(data)
@@ -68,7 +69,7 @@ class KeepsRows(KernelMachine):
         return self
 
     def _ask(self) -> Answers:
-        """Return the answers of the model and, if they are known, of its training rows."""
+        """Return the `Answers` of the model, with its training rows if they are known."""
         check_is_fitted(self)
         if vars(self).get("_answers") is None:
             self._answers = self._answers_from(vars(self).get("_rows"))
@@ -106,10 +107,10 @@ class PredictsIntervals(KeepsRows):
         alpha : float, default=0.1
             Share of the targets that may lie outside; 0.1 gives 90 % intervals.
         method : {"jackknife+", "cv+", "normal"}, default="jackknife+"
-            "jackknife+" uses the predictions and errors of the models without each training row;
-            "cv+" those of the models without each fold (five, or those of ``C=KFoldSums(...)``,
-            whose groups stay together). "normal" assumes normal errors of the same size
-            everywhere; on a small basis it needs no training rows.
+            "jackknife+" leaves out one training row at a time and uses the predictions and errors
+            of these models. "cv+" leaves out one fold at a time (five folds, or those of
+            ``C=KFoldSums(...)``, whose groups stay together). "normal" assumes normal errors of
+            the same size everywhere; on a small basis it needs no training rows.
         adaptive : bool, default=False
             With "jackknife+": whether intervals are wider where training rows are few.
 
@@ -148,7 +149,7 @@ class PredictsIntervals(KeepsRows):
         Returns
         -------
         ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
-            In the order of ``quantiles``; a larger one is never below a smaller one.
+            In the order of ``quantiles``. A higher quantile is never below a lower one.
         """
         answers = self._ask()
         with tiles_within(self.cache_size):
@@ -162,9 +163,9 @@ class PredictsSets(KeepsRows):
     def predict_set(self, X: Any, alpha: float = 0.1, by_class: bool | str = "auto") -> Any:
         """Return the classes that every row may belong to.
 
-        A class is in the set unless nearly all training rows have a larger margin for their own
-        class. (The margin is the decision value of the class minus the largest other one, for
-        training rows in the model without that row.)
+        The margin of a class is its decision value minus the largest decision value of the other
+        classes. A class is in the set unless nearly all training rows have a larger margin for
+        their own class, each in the model without this row.
 
         Parameters
         ----------
@@ -173,10 +174,10 @@ class PredictsSets(KeepsRows):
         alpha : float, default=0.1
             Share of the sets that may miss the true class.
         by_class : bool or "auto", default="auto"
-            Whether alpha holds within every class (Mondrian sets) or only for all rows together;
-            in the latter case most sets may miss a rare class. "auto" is True unless the smallest
-            class has at least half as many rows as the largest. A class with fewer than
-            1 / alpha - 1 training rows is in every set.
+            True: alpha holds within every class (Mondrian sets). False: it holds only for all rows
+            together, so most rows of a rare class may get sets without this class. "auto" is True
+            unless the smallest class has at least half as many rows as the largest. A class with
+            fewer than 1 / alpha - 1 training rows is in every set.
 
         Returns
         -------

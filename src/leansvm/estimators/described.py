@@ -1,4 +1,4 @@
-"""The documentation and the rules of an estimator's parameters, gathered from its bases."""
+"""The documentation and the rules of an estimator's parameters, from its base classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def complete(cls: Any, bases: list[type]) -> None:
-    """Add the rules and descriptions of the bases, the nearest first, to those of an estimator.
+    """Add the rules and descriptions of the base classes to an estimator's, nearest class first.
 
     Parameters are in the order of the constructor, with its defaults if the description names none.
     Attributes of the class itself come first.
@@ -22,7 +22,7 @@ def complete(cls: Any, bases: list[type]) -> None:
     summary, own = _sections(cls)
     found = {}
     for section in cls._shared_sections:
-        entries: dict[str, str] = {}  # an entry of several names is there under each of them
+        entries: dict[str, str] = {}  # an entry for several names is stored under each
         for base in (cls, *bases):
             for entry in re.split(r"^(?=\S)", _sections(base)[1].get(section, ""), flags=re.M):
                 for name in entry.partition("\n")[0].partition(" : ")[0].split(", "):

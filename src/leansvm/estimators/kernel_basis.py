@@ -24,7 +24,7 @@ from leansvm.newton.refit import refit
 from leansvm.rows import MemoryBlocks, check_points, resolve_cache_size, tiles_within
 from leansvm.tables.fitting import TableRows, encoded
 
-_MATRICES = 4  # as large as the basis, at a time: K_BB, its factor, the factor's inverse
+_MATRICES = 4  # of the size of the basis in memory at once: K_BB, its factor, the inverse, ...
 
 
 class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachine):

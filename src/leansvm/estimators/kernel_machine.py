@@ -36,8 +36,8 @@ from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-# up to so many are drawn by their values, at the price of two passes over files; where nothing is
-# learned, more are drawn by position
+# up to so many rows, samples are drawn by the values of the rows, at the price of two passes over
+# files; samples of more rows are drawn by position if nothing is learned
 _ROWS_DRAWN_BY_VALUES = 100_000
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 
@@ -46,10 +46,10 @@ _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors 
 class BasisData(TrainingData):
     """The rows of a machine on a small basis, and what its parameters mean for them."""
 
-    rows: RowBlocks  # copies are merged if rows are left out
+    rows: RowBlocks  # copies are merged if leave-one-out is used
     selector: Any  # a BasisSelector, row numbers or points
-    size: int  # number of points, or the most there may be
-    auto: bool  # whether the number is to be found
+    size: int  # number of points; with ``auto`` the largest number
+    auto: bool  # whether the fit chooses the number of points
     budget: int  # bytes that blocks may keep
 
 
@@ -117,7 +117,7 @@ class KernelMachine(Machine):
         return not self._learns_scales and np.ndim(self.gamma) == 0
 
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
-        """Return the work of learning: on 1,500 rows, on folds if rows are few, on 4,000 rows."""
+        """Return the work of three phases: 1,500 rows; folds, if rows are few; 4,000 rows."""
         if not self._learns_scales:
             return {}
         short, long = min(n_rows, 1500) / 1500, min(n_rows, 4000) / 4000
@@ -249,7 +249,7 @@ class BasisMachine(KernelMachine):
         rows.by_values = (auto or few or self._learns_scales) and not pairwise
         plan: dict[str, Any] = {"selector": selector, "size": size, "auto": auto, "rows": rows}
         plan["budget"] = rows.state_budget(self.cache_size)
-        # weights as given: copies of a row may be in other folds
+        # the weights as they were given, not merged: copies of a row may be in different folds
         return BasisData(**vars(used) | plan | {"weight": data.weight})
 
     def _work(self, n_rows: int) -> float:
@@ -261,7 +261,7 @@ class BasisMachine(KernelMachine):
     def _chooser(
         self, data: BasisData, problem: Any, run: Run, selector: Any = None, **options: Any
     ) -> Callable[[int], Basis]:
-        """Return a function that chooses a number of points, by the user's selector or another."""
+        """Return a function: number of points -> `Basis`, by the user's selector or another one."""
         selector = data.selector if selector is None else selector
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._pilot(data, problem, run)
@@ -278,7 +278,7 @@ class BasisMachine(KernelMachine):
         )
 
     def _pilot(self, data: BasisData, problem: Any, run: Run) -> Fit:
-        """Return the problem that a selector's objective is about; C is that of a random basis."""
+        """Return the model that a selector chooses for; a random basis compares several C."""
         raise NotImplementedError
 
 
@@ -290,12 +290,12 @@ class SparseMachine(Mergeable, BasisMachine):
     C : float, array-like, "loo", "kfold", "gcv" or KFoldSums
         Regularisation: weight of the squared errors; a larger C means less regularisation. "loo",
         or a list of values, chooses the value with the smallest leave-one-out squared error of the
-        rows that are not basis points (in large fits, of 2,000 sampled rows). "kfold"
+        rows that are not basis points (in large fits, of 2,000 of them). "kfold"
         (`leansvm.model_selection.KFoldSums`) chooses by cross-validation, "gcv" by generalised
         cross-validation; do not use "gcv" with hundreds of basis points, because it overfits. The
-        strings try ``numpy.logspace(-6, 7, 50)``, large fits with "loo" only some of these values.
-        Large fits calibrate probabilities on sampled rows: the same 2,000, or with "gcv" up to
-        10,000.
+        strings try ``numpy.logspace(-6, 7, 50)``; large fits with "loo" try only some of these
+        values. Large fits calibrate probabilities on a sample of the rows: the same 2,000, or up
+        to 10,000 with "gcv".
     n_basis : int, float in (0, 1) or "auto"
         Number of basis points, or their share of the rows. "auto" doubles the number as long as
         that lowers the leave-one-out error by 1 % (beyond 2,000 points by 6 %), up to 4,000 points
@@ -304,8 +304,8 @@ class SparseMachine(Mergeable, BasisMachine):
         this choice. Up to 2,000 rows, it also tries all rows as basis points.
     warm_start : bool
         Whether `fit` keeps the basis points of the previous fit and chooses only the missing ones
-        up to ``n_basis``. ``support_`` is -1 for a kept point if the new row with its number is
-        another row.
+        up to ``n_basis``. If the new X has a different row at the number of a kept point,
+        ``support_`` is -1 for this point.
     keep_state : bool or None
         Whether pickles and model files contain what `partial_fit`, `state` and intervals need, in
         addition to what prediction needs: 16 n_basis^2 bytes or more. None means: only if the
@@ -369,7 +369,7 @@ class SparseMachine(Mergeable, BasisMachine):
         return Fit(float(C), problem.bias_penalty, refit=refit)
 
     def _earlier_basis(self, blocks: RowBlocks) -> Basis:
-        """Return the basis of the fit before, in the order of choice."""
+        """Return the basis of the previous fit, in the order of choice."""
         if self.kernel != "precomputed":
             if self.support_vectors_.shape[1] != blocks.n_features:
                 raise ValueError(

@@ -157,7 +157,7 @@ class L2SVC(Classifier, DualMachine):
         return ActiveSet(problem, max_support=most, keep=keep)
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
-        """Return copies of this estimator for every C, each from the solution of the one before."""
+        """Return a fitted copy for every C; each fit starts from the solution at the previous C."""
         models = []
         with running(self, X, y) as run:
             data = read(self, X, y, sample_weight).take_positive(merge=False)
@@ -182,8 +182,8 @@ class L2SVC(Classifier, DualMachine):
         kernel="precomputed", solver="newton" and solver="smo". ``gamma`` comes from the first
         batch. Rows without error may become support vectors later, so all rows are kept, with
         kernel rows and factors (within ``cache_size``). `fit` keeps no rows: after `fit`,
-        partial_fit starts again, with a warning. A call that raises an error leaves the rows as
-        they were before it.
+        partial_fit starts a new model, with a warning. After a call that raises an error, the rows
+        are as they were before the call.
 
         Parameters
         ----------
@@ -204,8 +204,8 @@ class L2SVC(Classifier, DualMachine):
         first = not ("_sequence" in vars(self) or self._saved_small)
         if first and "support_" in vars(self):
             warnings.warn(
-                "partial_fit starts again: fit keeps no rows to which more could be added. Call "
-                "partial_fit from the first batch on, instead of fit.",
+                "partial_fit starts a new model, because fit does not keep its rows. To add rows "
+                "to a model, call partial_fit instead of fit, also for the first batch.",
                 UserWarning,
                 stacklevel=level_of_user(),
             )

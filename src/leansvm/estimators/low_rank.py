@@ -66,10 +66,10 @@ class LowRankMachine(ReadableModel, Machine):
     Parameters
     ----------
     C : float, array-like, "gcv" or "loo"
-        Regularisation: weight of the squared errors; a larger C means less regularisation. Of
-        several values, the best one is chosen for the functions at the start, and again for the
-        learned functions: by generalised cross-validation for a list and "gcv", and by the exact
-        leave-one-out squared error with fixed functions for "loo". The strings try
+        Regularisation: weight of the squared errors; a larger C means less regularisation. If there
+        are several values, the best one is chosen twice: for the functions at the start, and for
+        the learned functions. "gcv" or a list uses generalised cross-validation, "loo" the exact
+        leave-one-out squared error with fixed functions. The strings try
         ``numpy.logspace(-6, 7, 50)``.
     n_basis : int, float in (0, 1) or "auto"
         Number of functions, or their share of the rows. "auto" starts with five, or one for each
@@ -81,11 +81,11 @@ class LowRankMachine(ReadableModel, Machine):
     init : {"auto", "medoids", "random"} or array-like of shape (n_basis, n_features)
         Where the centres start: at the medoids of the rows (at most 1000 of them), at random rows,
         or at given points. "auto" starts with few functions at the medoids of each class, and adds
-        others where the error is largest; the paper's objectives start at the medoids of all rows.
+        others where the error is largest; for the paper's objectives it means "medoids".
         Features should have comparable scales.
     shape_init : "auto" or float
-        Shapes mu to start from. "auto" follows the spread of the features, and chooses the best of
-        four multiples by its estimated error.
+        Shapes mu to start from. "auto" derives them from the spread of the features, times the one
+        of four factors that has the smallest estimated error.
     n_init : int
         Number of starts; all but the first begin at random rows. The one with the smallest
         leave-one-out error is kept.
@@ -125,8 +125,8 @@ class LowRankMachine(ReadableModel, Machine):
         Iterations of the start that was kept.
     fit_report_ : dict
         ``curve`` has the objective, the leave-one-out error and the paper's objective at every
-        iteration; which iteration was kept, ``sizes`` that were compared with ``size_errors``,
-        ``feature_spread``, rows, functions, bytes, seconds by phase.
+        iteration. Other entries: which iteration was kept, the ``sizes`` that were compared and
+        their ``size_errors``, ``feature_spread``, rows, functions, bytes, and seconds by phase.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -191,7 +191,7 @@ class LowRankMachine(ReadableModel, Machine):
         criterion = run.criterion
         columns = 4 * (basis.sizes[-1] + data.n_outputs * np.size(criterion.C))
         blocks, count = data.blocks(tile_rows=tile_rows(data.X, columns)), data.count
-        if not np.ndim(criterion.C):  # GCV only compares starts: weights need not be copies
+        if not np.ndim(criterion.C):  # one C: GCV only compares starts, weights need not be copies
             total = total_weight(blocks) if count is None else count
             count = float(data.n_positive) if total < data.n_positive else count
         problem = LowRankProblem(
@@ -332,9 +332,9 @@ class LowRankLSSVC(Classifier, LowRankMachine):
 class LowRankLSSVR(Regressor, LowRankMachine):
     """Least-squares support vector regressor on a handful of learned functions.
 
-    The functions are learned on the regularised squared error itself (`LowRankLSSVC` with
-    ``objective="loss"``); the paper's objectives push outputs away from a decision boundary, which
-    regression does not have. Several targets share the functions.
+    The functions minimise the regularised squared error itself, as in `LowRankLSSVC` with
+    ``objective="loss"``. The paper's other objectives push outputs away from a decision boundary,
+    which regression does not have. Several targets share the functions.
 
     See Also
     --------

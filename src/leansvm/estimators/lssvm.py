@@ -61,7 +61,7 @@ class DualMachine(KernelMachine):
     """
 
     _family: ClassVar[str] = "lssvm"
-    _merges_for_choice: ClassVar[bool] = False  # whether values of C are compared by leaving out
+    _merges_for_choice: ClassVar[bool] = False  # whether left-out rows compare values of C
     max_support: Any = "auto"  # most support vectors; "auto": as many as are needed
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "solver": [StrOptions(set(solvers.SOLVERS["lssvm"]))],
@@ -84,7 +84,7 @@ class DualMachine(KernelMachine):
         return data.take_positive(run.criterion.left_out or (several and self._merges_for_choice))
 
     def _grow(self, data: TrainingData, kernel: FittedKernel, run: Run) -> DualProblem:
-        """Pose the problem of the rows that `_arrange_rows` took: all of them are basis points."""
+        """Set up the problem of the rows from `_arrange_rows`; all of them are basis points."""
         assert data.merged is not None
         first, X = data.merged.first, data.X
         name = "cg" if self.solver == "auto" else self.solver

@@ -1,8 +1,8 @@
-"""What every estimator shares: the fit in five lines, their frame, and the parameters.
+"""What every estimator shares: the fit in five lines, what surrounds them, and the parameters.
 
 data = read(...)             rows, targets and weights, wherever they are
 kernel = _learn_kernel(...)  a kernel with its numbers, given or learned on a sample
-basis = _grow(...)           points in order, and what was summed over the rows for them
+basis = _grow(...)           points in order, and their sums over the rows
 solution = _solve(...)       coefficients, bias, C, left-out residuals, certificate
 publish(...)                 fitted attributes, report, warnings, calibration
 
@@ -124,10 +124,10 @@ class Machine(Saved, CallbackSupport, Documented):
     # what kind of machine it is
     _classifies: ClassVar[bool] = False
     _fits_sources: ClassVar[bool] = False  # data sets in files, Dask collections
-    _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
+    _fits_where_rows_are: bool | property = False  # if not, other libraries' arrays become NumPy's
     _is_direct: bool | property = False  # its solver has no steps to report to callbacks
-    _has_one_scale: bool | property = True  # for all features: numbers of a table are standardised
-    _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
+    _has_one_scale: bool | property = True  # one gamma: numbers of a table get standardised
+    _keeps_rows: ClassVar[bool] = False  # for intervals and sets after the fit, see `answers`
     _scores_lists_by: ClassVar[str] = "gcv"  # criterion for a list of C
     _candidates: ClassVar[Array] = C_GRID  # values of C that a string tries
     # values of the parameters that a machine does not have
@@ -141,7 +141,7 @@ class Machine(Saved, CallbackSupport, Documented):
     time_limit: float | None = None
     # values of the attributes that a model does not have
     _spread: Any = 1.0  # of the targets; those of classes are +-1
-    _seen: Any = None  # least and largest values of features (2, d) where a kernel was learned
+    _seen: Any = None  # least and largest values of features (2, d) if a kernel was learned
     _single_output: bool
     fit_report_: dict[str, Any]
     _answers: Any
@@ -228,7 +228,7 @@ class Machine(Saved, CallbackSupport, Documented):
     def _criterion(self) -> Criterion:
         """Return the C to use, or the candidates and what scores them."""
         C, folds = self.C, None
-        # a generator has other numbers in every fit, and None is no seed: the same rows judge
+        # None or a generator would draw different rows in every fit; with 0 the same rows judge
         seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
         judging: dict[str, Any] = {"judge": self.criterion, "seed": seed}
         if isinstance(C, KFoldSums):
@@ -259,7 +259,7 @@ class Machine(Saved, CallbackSupport, Documented):
         return found
 
     def _bias_penalty(self) -> float:
-        """Return A of the objective: 0 is a free bias, inf is none."""
+        """Return A of the objective: 0 means a free bias, inf means no bias."""
         return float(self.bias_penalty) if self.fit_intercept else np.inf
 
     # ------------------------------------------------------------------ decision values
@@ -279,7 +279,7 @@ class Machine(Saved, CallbackSupport, Documented):
 
 
 class Tasks:
-    """Tells scikit-learn's callbacks about steps and, where work is planned, about percents."""
+    """Tells scikit-learn's callbacks about steps and, if work is planned, the percentage done."""
 
     def __init__(self, estimator: Any, X: Any, y: Any) -> None:
         self.facts = {"estimator": estimator, "X": X, "y": y}
@@ -324,8 +324,8 @@ class Run:
     ) -> Callable[..., bool] | None:
         """Return a function to call after every step; None if nobody needs it.
 
-        It returns True if the steps shall end: a callback asks for it, or the steps before the
-        ``last`` one have used their ``share`` of the time limit.
+        It returns True if the steps should end: if a callback asks for it, or if ``share`` of the
+        time limit is used up before step ``last``.
         """
         tasks = self.tasks
         if tasks is None and (share is None or self.watch.limit == np.inf):
@@ -349,8 +349,8 @@ def running(
 ) -> Iterator[Run]:
     """Yield the `Run` of a fit, a batch or a path.
 
-    Inside, tiles of rows keep to ``cache_size``, and BLAS uses one thread. After an error or an
-    interrupt the estimator is what it was before. Errors of overflow and of ill-conditioned
+    Inside, tiles of rows take at most ``cache_size``, and BLAS uses one thread. After an error or
+    an interrupt the estimator is what it was before. Errors about overflow and ill-conditioned
     matrices say what to do.
     """
     watch, tasks = Watch(), None

@@ -38,8 +38,8 @@ class Mergeable(Machine):
         Parameters
         ----------
         X, y, sample_weight
-            Other rows, as `fit` takes them: those of another site, or rows to forget. With
-            ``X=None``, the rows of the model.
+            Other rows, in the form that `fit` takes: rows of another site, or rows to forget.
+            ``X=None`` means the training rows of the model.
 
         Returns
         -------
@@ -59,7 +59,7 @@ class Mergeable(Machine):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_from_state(self, state: FitState) -> Any:
-        """Fit the model from a state; it equals `fit` on all its rows with its basis and gamma.
+        """Fit the model from a state: the same as `fit` on its rows, with its basis and gamma.
 
         Parameters
         ----------
@@ -69,9 +69,9 @@ class Mergeable(Machine):
         Returns
         -------
         estimator
-            Fitted. ``C`` may be a number, "gcv" or, if the state has folds, "kfold"; "loo" and
-            lists are then also compared by the folds. Parameters that contradict the state are
-            refused.
+            Fitted. ``C`` may be a number or "gcv". If the state has folds, it may also be "kfold",
+            "loo" or a list, and the folds compare the values. Parameters that contradict the state
+            are refused.
         """
         self._refuse_target()
         with running(self) as run:
@@ -85,7 +85,7 @@ class Mergeable(Machine):
             found: Any = {"features": state.features, "sums": state.sums, "basis": basis}
             publish(self, data, kernel, replace(solution, **found))
             self.n_rows_seen_ = state.n_rows
-            self.__dict__.pop("_rows", None)  # ``data`` has the points: a state has no rows
+            self.__dict__.pop("_rows", None)  # ``data`` has basis points, no training rows
         return self
 
     def _small_matrix(self, rows: TrainingData | None) -> tuple[KernelFeatures, Any]:
@@ -137,13 +137,13 @@ class Mergeable(Machine):
         """Add the sums of more rows and solve again."""
         first = not ("_sums" in vars(self) or self._saved_small)
         criterion = replace(self._criterion(), left_out=self.calibrate)
-        if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
+        if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are read only once
             if criterion.judge != "squared":
                 raise ValueError(
                     f"partial_fit: criterion={criterion.judge!r} needs all rows. Use "
                     f"criterion='squared', or call fit."
                 )
-            folds = KFoldSums() if first else None  # later batches use the folds there are
+            folds = KFoldSums() if first else None  # later batches use the existing folds
             criterion = replace(criterion, name="kfold", folds=folds)
         with running(self, X, y, criterion) as run:
             if first:

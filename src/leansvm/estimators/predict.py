@@ -31,8 +31,8 @@ from leansvm.rows import is_dask, partitions_of, source_of, tiles_within
 from leansvm.tables import feature_names
 from leansvm.tables.fitting import encoded_source
 
-# `predict` warns if it gets so many rows, and such a share of them lies beyond a feature's range;
-# a model of few rows has seen little of the range, so that others may lie beyond by chance
+# `predict` warns if it gets at least 20 rows and more than 10 % of them lie outside of a feature's
+# range; the limit is 10 % + 20 / training rows, as other rows may lie outside by chance
 _ROWS_TO_JUDGE, _SHARE_BEYOND, _BY_CHANCE = 20, 0.1, 20.0
 
 
@@ -51,7 +51,7 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
     Returns
     -------
     float
-        Share of the rows that are predicted correctly; R^2 as the mean of all outputs.
+        Share of the rows that are predicted correctly; for numbers the mean R^2 of all outputs.
     """
     source = source_of(X, y, sample_weight) if self._fits_sources else None
     if source is not None and not source.n_targets:
@@ -100,8 +100,8 @@ class PredictsValues(Machine):
 def warn_beyond(estimator: Any, X: Any) -> None:
     """Warn if many rows to predict lie beyond all training rows in one feature.
 
-    ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
-    at, in the rows it was learned on; None: nothing was learned.
+    ``estimator._seen`` has the smallest and the largest value of every feature that the kernel
+    uses, in the rows on which the kernel was learned; it is None if no kernel was learned.
     """
     if estimator._seen is None or type(X) is not np.ndarray or len(X) < _ROWS_TO_JUDGE:
         return
@@ -115,16 +115,16 @@ def warn_beyond(estimator: Any, X: Any) -> None:
     warn(
         estimator,
         f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
-        f"{name}. Kernel models do not extrapolate: predictions stay what they are at the edge of "
-        f"the range. Do not trust them.",
+        f"{name}. Kernel models do not extrapolate: outside the range, predictions stay what they "
+        f"are at its edge. Do not trust them.",
     )
 
 
 class _WithCalibration:
     """A method that exists unless ``calibrate=False``; with a logistic loss it always exists.
 
-    The error says how to get the method. (scikit-learn's `available_if` would end with "has no
-    attribute", and the reason would be far above.)
+    The error says how to get the method. (With scikit-learn's `available_if`, the last line of the
+    error would be "has no attribute", and the reason would be many lines above.)
     """
 
     def __init__(self, method: Callable[[Any, Any], Any]) -> None:
@@ -144,7 +144,7 @@ class _WithCalibration:
             raise NotFittedError(  # an AttributeError, too
                 f"{owner.__name__}: {self._method.__name__} is not available, because this model "
                 f"has no leave-one-out values: it came from a state, had one row, or was fitted "
-                f"with calibrate=False. Call fit, or keep_rows(X, y) if the model has it."
+                f"with calibrate=False. Call fit, or keep_rows(X, y) if the estimator has it."
             )
         return MethodType(self._method, estimator)
 
@@ -238,7 +238,7 @@ class Classifier(ClassifierMixin, PredictsValues):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Probabilities in the order of ``classes_``; the largest belongs to `predict`.
+            Probabilities in the order of ``classes_``. `predict` returns the most probable class.
         """
         if is_dask(X):
             return predict_later(self, "predict_proba", X)

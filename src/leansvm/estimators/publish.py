@@ -35,7 +35,7 @@ _TOO_SMOOTH = (
     "weights dominate"
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
-_FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
+_FALLS, _NO_NOISE = 0.99, 1e-4  # ratio of errors at neighbouring C; share of the largest error
 # `partial_fit` refuses later batches with other values: sums and factors depend on these parameters
 _OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
 _OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
@@ -147,8 +147,8 @@ def _use_left_out(
 ) -> None:
     """Fit probabilities and set ``loo_residuals_`` from left-out residuals.
 
-    These are of ``drawn`` rows, of the first of equal rows or, in a batch, of all. If they are of
-    drawn rows, `KeepsRows` works out ``loo_residuals_`` when it is asked for.
+    The residuals belong to the ``drawn`` rows, to the first of equal rows or, in a batch, to all
+    rows. If they belong to drawn rows, `KeepsRows` computes ``loo_residuals_`` on first access.
     """
     merged, whole = data.merged, data if data.whole is None else data.whole
     blocks = whole.blocks() if data.rows is None else data.rows
@@ -161,7 +161,7 @@ def _use_left_out(
     Y, given = blocks.targets_of(rows)
     if isinstance(estimator.C, str) and estimator.C == "loo" and merged and drawn is None:
         residuals = left_out[merged.group]
-        unused = np.flatnonzero(merged.group < 0)  # rows of zero weight: no model changes without
+        unused = np.flatnonzero(merged.group < 0)  # rows of zero weight: in no model
         if len(unused):
             values = to_host(estimator._values(blocks.take(unused)))
             residuals[unused] = blocks.targets_of(unused)[0] - values
@@ -186,8 +186,8 @@ def calibrate(
     """Fit probabilities to left-out decision values, and keep these as ``_left_out``.
 
     ``left_out`` are targets Y minus these values. A row of ``_left_out`` has the values, the class,
-    the weight, and the weight without that of the class. Batches add to the rows ``before`` them;
-    the last 100,000 are kept.
+    the weight, and the weight without the class weight. A batch adds its rows to the rows
+    ``before`` it; the last 100,000 are kept.
     """
     values, labels = Y - left_out, class_numbers(Y)
     weight = np.ones(len(values)) if weight is None else weight
@@ -281,7 +281,7 @@ def _some_of_each(labels: NDArray[np.intp], most: int) -> tuple[NDArray[np.intp]
 
 
 def _valleys(*known: NDArray[Any]) -> list[tuple[float, float]]:
-    """Return where, of log a, the cross-entropy may be least: around the lows of a grid."""
+    """Return ranges of log a that may have the least cross-entropy: around the lows of a grid."""
     step = -(-len(known[0]) // _GRID_ROWS)
     few = [part[::step] for part in known]
     costs = [_cross_entropy(np.zeros(6), a, *few)[0] for a in np.exp(_LOG_SCALES)]

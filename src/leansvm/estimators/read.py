@@ -51,7 +51,7 @@ from leansvm.tables.fitting import (
 )
 
 Array = NDArray[np.float64]
-_LEAST_ROW_WEIGHT = 1e-100  # share of the largest; division by smaller ones would overflow
+_LEAST_ROW_WEIGHT = 1e-100  # times the largest; dividing by smaller ones would overflow
 # fitted attributes that describe rows and targets
 _OF_TARGETS = ("classes_", "_single_output", "_scale")
 ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
@@ -97,7 +97,7 @@ class TrainingData:
         return (self.blocks() if self.rows is None else self.rows).variance()
 
     def spread(self) -> Array:
-        """Standard deviation of the targets, in files of the first rows; never zero."""
+        """Standard deviation of the targets (in files: of the first rows); never zero."""
         Y = self.blocks().head(_SPREAD_ROWS)[1] if self.Y is None else self.Y
         return np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)
 
@@ -119,9 +119,9 @@ class TrainingData:
         return replace(self, weight=weight, n_positive=len(merged.first), merged=merged)
 
     def take_positive(self, merge: bool, earlier: Any = ()) -> TrainingData:
-        """Say which rows have positive weight or, with ``merge``, are the first of equal ones.
+        """Find the rows of positive weight; with ``merge``, only the first of equal rows.
 
-        ``earlier`` are the weights of rows in batches before, which come first.
+        ``earlier`` are the weights of the rows of earlier batches; these rows come first.
         """
         Y, weight = to_host(self.Y), np.append(earlier, to_host(self.weight))
         if merge:
@@ -174,7 +174,7 @@ def read(
     """
     scratch = object.__new__(type(estimator))  # scikit-learn's checks set attributes here
     vars(scratch).update(vars(estimator))
-    # the rows of a fit, read again: means of the target leave out each row's own target again
+    # if the rows of a fit are read again, target means again leave out each row's own target
     learns = reset or ("table_" in vars(estimator) and not batch)
     source = None
     if estimator._fits_sources and type(X) is not np.ndarray:
@@ -284,8 +284,8 @@ def validate(
 ) -> Any:
     """Check rows (and targets) in memory, as scikit-learn does; they stay where they are.
 
-    With ``reset``, a table with text, dates or gaps comes back as `TableRows`, and `encoded` turns
-    it into numbers later. Without, it comes back as numbers, by the encoder of the fit.
+    With ``reset``, a table with text, dates or missing values is returned as `TableRows`, which
+    `encoded` turns into numbers later. Without it, the encoder of the fit returns numbers at once.
     """
     if not reset and "table_" in vars(estimator):
         return transformed(estimator, X, y, **kwargs)
@@ -349,9 +349,9 @@ def encode_labels(
 ) -> tuple[Any, NDArray[np.intp], Array, Array | None]:
     """Set ``classes_``; return targets +-1, class numbers, and the weights of the classes.
 
-    Targets have one column per class, for two classes one in all, and stay where y is; the rest is
-    on the host. The last two are sums of sample weights by class, and ``class_weight`` as numbers,
-    None if none is given.
+    Targets have one column per class (two classes: a single column) and stay where y is; the rest
+    is on the host. The last two results are the sums of sample weights by class, and
+    ``class_weight`` as numbers (None if it is not given).
     """
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)

@@ -36,18 +36,20 @@ class ReducedPlan(NamedTuple):
 
 
 class ReducedMachine(BasisMachine):
-    """Choose a basis; Newton's method for a smooth loss on it.
+    """Choose a basis, then minimise a smooth loss on it by Newton's method.
 
     Parameters
     ----------
     regularizer : {"rkhs", "coef"}
-        Norm of the decision function in the kernel's space, or of its coefficients.
+        What is penalised: the norm of the decision function in the kernel's space ("rkhs"), or
+        the norm of its coefficients ("coef").
     n_basis : int, float in (0, 1) or "auto"
         Number of basis points, or their share of the rows. "auto" doubles the number until the
         loss of left-out rows hardly falls; each size starts from the model of the previous one.
     tol : float
         Tolerance. Newton's method ends when the relative norm of the gradient and the relative
-        duality gap are below it, or no longer fall. A gap above it gives a ConvergenceWarning.
+        duality gap are below it, or no longer fall. If the gap stays above it, the fit gives a
+        ConvergenceWarning.
     max_iter : int
         Largest number of Newton steps.
 
@@ -59,9 +61,9 @@ class ReducedMachine(BasisMachine):
         Total number of Newton steps, the largest over all outputs.
     fit_report_ : dict
         Objective, relative duality gap and gradient, seconds by phase, bytes, and for every output
-        the history of its iterations: objective, relative gradient, curved rows, step length, and
-        how the Hessian was computed. With ``n_basis="auto"``, "sizes" has the sizes that were
-        compared and their left-out loss.
+        the history of its iterations: objective, relative gradient, number of rows at which the
+        loss is curved, step length, and how the Hessian was computed. With ``n_basis="auto"``,
+        "sizes" has the sizes that were compared and their left-out loss.
     """
 
     _candidates = CANDIDATES
@@ -168,7 +170,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         fit starts with 1 and divides by 10 until it reaches this value.
     p : float or None, default=None
         None means the loss of logistic regression. With a number, "logistic" is the smooth hinge
-        log(1 + exp(p u)) / p; for a large number, the fit starts with 10 and multiplies by 10.
+        log(1 + exp(p u)) / p. If p is large, the fit starts with 10 and multiplies by 10 up to p.
 
     Attributes
     ----------

@@ -81,8 +81,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 
         Basis points and gamma come from the first batch, or from an earlier `fit`. The result
         equals `fit` on all rows with that basis. Memory does not grow with the number of rows.
-        Probabilities are calibrated on the leave-one-out values of the last 100,000 rows (of
-        large batches, of sampled rows).
+        Probabilities are calibrated on the leave-one-out values of the last 100,000 rows (for
+        large batches, of a sample of their rows).
 
         Parameters
         ----------
@@ -102,7 +102,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         """
         if self.class_weight == "balanced":
             raise ValueError(
-                "partial_fit: class_weight='balanced' needs all rows. Give it as a dictionary."
+                "partial_fit: class_weight='balanced' needs all rows. Give the weights as a "
+                "dictionary."
             )
         classes = self._same_classes(classes) if "_sums" in vars(self) else classes
         return self._add_batch(X, y, sample_weight, classes)

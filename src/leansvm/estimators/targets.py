@@ -1,7 +1,7 @@
-"""Targets: numbers on the scale that a regressor learns, codes of labels, and what is wrong.
+"""Targets: numbers on the scale that a regressor learns, codes of labels, and their errors.
 
-A regressor may learn log y, or normal scores of the quantiles of y. Numbers are mapped back to
-units of y. That maps quantiles to quantiles, so `predict` returns the median of y if errors are
+A regressor may learn log y, or normal scores of the quantiles of y. Predictions are mapped back to
+units of y. This maps quantiles to quantiles, so `predict` returns the median of y if errors are
 symmetric on the learned scale, as in `TransformedTargetRegressor`.
 """
 
@@ -28,9 +28,9 @@ from leansvm.rows import few_values, one_vs_rest
 from leansvm.tables.fitting import count_missing
 
 Array = NDArray[np.float64]
-Scale = tuple[Array, ...]  # for every output, quantiles of y above their scores; empty: log
+Scale = tuple[Array, ...]  # for every output two rows, quantiles of y and their scores; empty: log
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
-_SCALE_KNOTS, LARGEST_LOG = 1000, 700.0  # of a scale by quantiles; that exp takes
+_SCALE_KNOTS, LARGEST_LOG = 1000, 700.0  # quantiles that a scale has; largest argument of exp
 
 
 def read_numbers(estimator: Any, y: Any, weight: Array, reset: bool) -> Any:
@@ -49,7 +49,7 @@ def read_numbers(estimator: Any, y: Any, weight: Array, reset: bool) -> Any:
 
 
 def explain_targets(estimator: Any, y: Any) -> None:
-    """Raise an error that says what is wrong with the targets; nothing, if they are usable."""
+    """Raise an error that says what is wrong with the targets; if they are usable, do nothing."""
     if y is None or dispatched_namespace(y) is not None or sparse.issparse(y):
         return
     count, total = count_missing(y)
@@ -98,8 +98,8 @@ def _learned_scale(name: str, Y: Any, weight: Any) -> Scale:
     if name == "log":
         if Y.min() <= 0:
             raise ValueError(
-                f"target='log' needs positive targets, and the smallest of y is {Y.min():g}: add a "
-                f"constant to y, or set target='quantile'."
+                f"target='log' needs positive targets, but the smallest value of y is "
+                f"{Y.min():g}: add a constant to y, or set target='quantile'."
             )
         return ()
     return tuple(_scores(column, weight) for column in Y.T)

@@ -217,7 +217,7 @@ def c_units(formula: Formula, dtype: str) -> Iterable[str]:
 
 
 def c_refusal(formula: Formula, real: str) -> Iterable[str]:
-    """Yield lines that make out NAN if a number is infinite, or missing where none may be."""
+    """Yield lines that make out NAN if a number is infinite, or if a missing one is not allowed."""
     needed, others = formula.numbers
     sources, place = [*needed, *others], "i"
     if not sources:

@@ -8,7 +8,7 @@ from leansvm.export._formula import Formula
 
 
 def check_numbers(formula: Formula, dtype: str) -> None:
-    """Refuse a type of which a number of the formula is too large, or a scale too small."""
+    """Refuse a type for which a number of the formula is too large, or a scale too small."""
     for other in formula.others:
         check_numbers(other, dtype)
     numbers = formula.columns[: formula.n_numbers]

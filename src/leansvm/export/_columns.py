@@ -1,10 +1,10 @@
 """What the steps of a pipeline do to each value, as one line of arithmetic for every column.
 
-A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper], and for
-quantile features what a curve makes of it. v is an input value (missing ones filled in), or 1 and
-0: the value is one of some categories or not, or is missing or not; or a number that goes with its
-category; or the sine or cosine of a cycle. Scalers, imputers, one-hot encoders and encoders of
-tables, one after the other, keep this form.
+A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper]; quantile
+features then go through a curve. v is an input value (a missing one is filled in); or 1 or 0, which
+says whether the value is one of some categories, or is missing; or a number that belongs to its
+category; or the sine or cosine of a cycle. Any sequence of scalers, imputers, one-hot encoders and
+encoders of tables keeps this form.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Column:
         )
 
     def number_of(self, category: Any) -> float:
-        """Return v of a category; of None that of a value which is none of them."""
+        """Return v of a category; for None, that of any other value."""
         if self.kind == "mean":
             return dict(zip(self.categories, self.numbers, strict=True)).get(category, self.rest)
         known = category is MISSING if self.kind == "missing" else category in self.categories
@@ -364,7 +364,7 @@ def known_texts(columns: Sequence[Column]) -> dict[int, list[str]]:
 def scaled(
     columns: list[Column], points: NDArray[np.float64], scales: NDArray[np.float64], keep_all: bool
 ) -> tuple[list[Column], NDArray[np.float64]]:
-    """Scale columns and points; unless all are kept, leave out those of scale 0, which add 0."""
+    """Scale columns and points; leave out columns of scale 0 (they add 0), unless all are kept."""
     kept = np.arange(len(scales)) if keep_all else np.flatnonzero(scales)
     kept = np.arange(1) if len(kept) == 0 else kept  # one stays, as no table may be empty
     moved = [columns[i].moved(0.0, float(scales[i])) for i in kept]
@@ -377,7 +377,7 @@ def centred(
     """Shift columns and points by about the mean of the points: differences stay as they are.
 
     The centre of every column is a number that float32 has (if it has one so large), so that
-    x - center loses nothing where x is near.
+    x - center loses nothing if x is near.
     """
     means = points.mean(axis=0)
     moved, shifts = [], np.zeros(len(columns))

@@ -1,6 +1,6 @@
-"""The formula in NumPy: what its numbers mean, and how well rounded ones do.
+"""The formula in NumPy, which defines what its numbers mean and tests rounded numbers.
 
-The writers say the same in C, in JavaScript and as a graph; the tests compare all of them with
+The writers compute the same in C, in JavaScript and as a graph; the tests compare all of them with
 the models.
 """
 
@@ -33,7 +33,7 @@ def values_from(formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
 
 
 def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
-    """Return one array for every input value: numbers, or objects where it is a text."""
+    """Return one array for every input value: numbers, or objects if it is a text."""
     texts, table = formula.texts, open_table(X)
     used = {column.source for column in formula.prepared}
     result: list[NDArray[Any]] = []

@@ -72,7 +72,7 @@ class Formula:
     threshold: float | None = None  # f >= threshold is the second class; None: f > 0
     scale: Scale | None = None  # of the targets, on which f was learned; None: units of y
     slopes: Array | None = None  # of the log odds in zones of f; None: no probabilities
-    single: bool = True  # one number a row where there is one output
+    single: bool = True  # one number per row if there is one output
     facts: dict[str, Any] = field(default_factory=dict)
     store: str = "float64"  # type of the numbers of points and shapes
     coef_store: str = "float64"  # and of the coefficients
@@ -110,7 +110,7 @@ class Formula:
 
     @property
     def strict(self) -> dict[int, tuple[list[Any], bool]]:
-        """Categories of input values of which Python refuses others; whether one may be missing."""
+        """By input: the only categories that Python accepts, and whether one may be missing."""
         found: dict[int, set[Any]] = {}
         for c in self.prepared:
             if c.strict:
@@ -173,7 +173,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     sklearn.exceptions.NotFittedError
         The model is not fitted.
     ValueError
-        The model, or a step before it, cannot be written as a formula; the text names the way out.
+        The model, or a step before it, cannot be written as a formula; the message says what to do.
     """
     model = getattr(model, "formula", model)  # what `compress` returns
     if isinstance(model, Formula):

@@ -1,6 +1,6 @@
 """A model as an ONNX graph of core operators (opset 18), in float32 or float64.
 
-Distances come from one matrix product, |u - p|^2 = |u|^2 + |p|^2 - 2 u'p, where that is exact
+Distances come from one matrix product, |u - p|^2 = |u|^2 + |p|^2 - 2 u'p, if that is exact
 enough; other sums are a Scan over the functions. Texts need ai.onnx.ml's LabelEncoder.
 """
 
@@ -39,20 +39,20 @@ def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | No
         Fitted estimator of leansvm, a pipeline that ends with one, or what `tune_threshold`
         returned.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the numbers that go in and come out. The graph computes in float64 inside where
-        float32 would lose digits.
+        Type of inputs and outputs. Inside, the graph computes in float64 if float32 would lose
+        digits.
     metadata : dict, default=None
         Facts to keep in the graph, of types that JSON has.
 
     Returns
     -------
     onnx.ModelProto
-        Its input is ``X``, (n_rows, n_features); of a model that takes texts or dates, one input of
-        shape (n_rows, 1) for every feature, by name: "" is a missing text, a date is its days since
-        1970 and a time of day its hours, both float64 whatever ``dtype`` is. Outputs: ``label``,
-        ``scores`` (what `decision_function` gives) and, where calibrated, ``probabilities``; of a
-        regressor ``predictions``; of a `KernelBasis` ``features``. Write it to a file with
-        ``path.write_bytes(graph.SerializeToString())``.
+        Its input is ``X`` of shape (n_rows, n_features). If the model takes texts or dates, every
+        feature is an input of its own, with its name and shape (n_rows, 1): "" is a missing text, a
+        date is given as days since 1970 and a time of day as hours, both in float64 for any
+        ``dtype``. Outputs of a classifier: ``label``, ``scores`` (as from `decision_function`) and,
+        if calibrated, ``probabilities``; of a regressor ``predictions``; of a `KernelBasis`
+        ``features``. Write the graph with ``path.write_bytes(graph.SerializeToString())``.
 
     Examples
     --------
@@ -108,7 +108,9 @@ class Graph(GraphNodes):
             f = self.add("Add", f, more) if f else more
         outputs = self._outputs(self._refused(self._units(f), read))
         for name in {info.name for info in inputs} & {info.name for info in outputs}:
-            raise ValueError(f"An output of the graph is called {name!r}: rename this feature.")
+            raise ValueError(
+                f"The feature {name!r} has the name of an output of the graph: rename the feature."
+            )
         helper, facts = self.onnx.helper, self.formula.facts
         graph = helper.make_graph(
             self.nodes, facts["model"], inputs, outputs, initializer=self.constants
@@ -163,7 +165,7 @@ class Graph(GraphNodes):
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
     def _refused(self, f: str, read: dict[int, str]) -> str:
-        """Return f + x - x: NaN if a number is infinite, or missing where none may be."""
+        """Return f + x - x: NaN if a number is infinite, or if a missing one is not allowed."""
         for sources, may_miss in zip(self.formula.numbers, (False, True), strict=True):
             if sources:
                 x = self._given_numbers(read, sources)
@@ -322,7 +324,7 @@ class Graph(GraphNodes):
         return self.add("Neg", name) if formula.outer == "exp" else name
 
     def _outer(self, t: str) -> str:
-        """Return g(t); where that is e^-t, -t is given."""
+        """Return g(t); if that is e^-t, the argument is -t."""
         formula, outer = self.term, self.term.outer
         if outer == "identity":
             return t

@@ -114,7 +114,7 @@ class GraphNodes:
         if weighted:
             nodes.append(make("Mul", ["d", "w"], ["wd"]))
         d = "wd" if weighted else "d"
-        if kind == "chi2":  # (u - p)^2 / (u + p), 0 where both are 0
+        if kind == "chi2":  # (u - p)^2 / (u + p), 0 if both are 0
             tiny = np.finfo(self.work).smallest_normal
             floor = self.onnx.numpy_helper.from_array(np.asarray(tiny, self.work))
             nodes += [
@@ -240,7 +240,7 @@ def sums_suit(formula: Formula, dtype: str) -> bool:
 def product_suffices(formula: Formula, dtype: str) -> bool:
     """Whether distances may come from a product, which loses eps * |p|^2.
 
-    The root of Matérn-1/2 magnifies what is lost near 0, and there is one product only where all
+    The root of Matérn-1/2 magnifies what is lost near 0, and there is one product only if all
     functions weigh the columns alike.
     """
     if formula.shapes is not None or formula.magnifies:

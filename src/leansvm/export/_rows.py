@@ -1,4 +1,4 @@
-"""Rows to try a model on where no data are at hand: its points, and random ones around them."""
+"""Rows to test a model without data: its points, and random rows around them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _by_source(formula: Formula, pairs: Sequence[tuple[Column, Any]]) -> list[li
 def _categories(
     prepared: list[Column], is_text: bool, n_rows: int, rng: np.random.Generator
 ) -> NDArray[Any] | None:
-    """Return random categories of an input value, unknown and missing ones where it may have them.
+    """Return random categories of an input value, also unknown and missing ones if allowed.
 
     None: the value is no category.
     """
@@ -95,8 +95,8 @@ def _categories(
 def _numbers(
     prepared: list[Column], seen: list[tuple[Column, Array]], n_rows: int, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Undo what was done to an input value that is a number; some are missing where they may be."""
-    values = rng.normal(size=n_rows)  # where the machine does not look at it
+    """Undo what was done to an input value that is a number; some are missing if allowed."""
+    values = rng.normal(size=n_rows)  # if the machine does not use it
     for column, u in seen:
         if column.kind == "number" and column.scale:
             u = u if column.knots is None else np.interp(u, *column.knots[::-1])

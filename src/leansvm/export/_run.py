@@ -145,7 +145,7 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
 
 
 def _on_scale(formula: Formula, values: Array) -> Array:
-    """Return values on the scale of the targets that f was learned on, as coefficients are."""
+    """Return values on the scale on which f was learned, which is also that of coefficients."""
     if formula.scale is None:
         return values
     return to_scale(formula.scale, np.maximum(values, np.finfo(np.float32).tiny))
@@ -207,7 +207,7 @@ def run_onnx(graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tu
 def onnx_feeds(
     graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Return the inputs of a graph: one array, or one each where some are texts or dates."""
+    """Return the inputs of a graph: one array, or one array each if some are texts or dates."""
     kind = _type(_takes_float32(graph))
     if not (formula.texts or formula.dates):
         return {"X": np.column_stack(inputs).astype(kind)}

@@ -1,10 +1,10 @@
 """Fewer bytes for points and coefficients: float32, float16, or whole numbers of 8 bits.
 
-Small types hold q with value = step * q, one step for each column of points and each output. With
-float16 and int8 the points move a little; the coefficients are then fitted to the old f at some
-rows (by ridge regression) and rounded one after the other to whole steps, each rounding error made
-up for by those that follow (by a Cholesky factor of the inverse). With int8 they take 8 bits, or 16
-where they are large and cancel; with float16 they take 16.
+Small types hold q with value = step * q, with one step for each column of points and each output.
+With float16 and int8 the points move a little. So the coefficients are fitted to the old f at some
+rows (by ridge regression) and rounded to whole steps one after the other; those that follow correct
+each rounding error (by a Cholesky factor of the inverse). With int8, coefficients take 8 bits, or
+16 if they are large and cancel; with float16 they take 16.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "int16": 2, "int8": 1}
 _LARGEST = {8: 127, 16: 32767}
 _RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-3)  # of the mean eigenvalue
 _ROOMS = (1.0, 2.0)  # how far coefficients may grow while they are rounded
-# by how much rounding coefficients to 8 bits may change f, as a share of its spread: numbers are
-# read, while of the values of classes only the largest counts
+# by how much rounding coefficients to 8 bits may change f, as a share of its spread: less for
+# numbers, because among the values of classes only the largest one counts
 _LOST, _LOST_OF_CLASSES = 0.03, 0.1
 _MOST_LOST, _TRIED = 0.1, 200  # share of its spread by which f may change at all; points tried
 
@@ -156,7 +156,7 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
     store : {"float64", "float32", "float16", "int8"}
         Type of points and coefficients.
     inputs : list of ndarray, optional
-        Input values of rows at which f shall change little, beside rows around the points.
+        Input values of rows at which f should change little, in addition to rows around the points.
     """
     if store not in STORES:
         raise ValueError(f"store must be one of {', '.join(STORES)}, got {store!r}.")
@@ -287,9 +287,9 @@ def _refitted(formula: Formula, rounded: Formula, inputs: list[NDArray[Any]]) ->
 
 
 def _like_points(formula: Formula, f: Array) -> NDArray[np.bool_]:
-    """Return the rows where f is as at the points, which are rows of the data.
+    """Return the rows at which f has values like those at the points, which are rows of the data.
 
-    Beside the data f may be anything: such values would count more than all the others.
+    Far from the data f may have any value, and such rows would outweigh all others.
     """
     at_points = values_of(formula, formula.points) - formula.intercept
     low, high = at_points.min(axis=0), at_points.max(axis=0)
@@ -302,8 +302,8 @@ def _check_memory(n_rows: int, size: int) -> None:
     needed, free = 8 * (n_rows * size + 6 * size**2), available_memory()
     if needed > free:
         raise MemoryError(
-            f"store='float16' or 'int8' of {size:,} points needs {format_bytes(needed)}, "
-            f"{format_bytes(free)} are free. Use store='float32', or fit with fewer points "
+            f"store='float16' or 'int8' with {size:,} points needs {format_bytes(needed)}, but "
+            f"only {format_bytes(free)} are free. Use store='float32', or fit with fewer points "
             f"(n_basis)."
         )
 

@@ -1,7 +1,7 @@
 """A fitted model made ready to predict one row at a time, in microseconds.
 
-`predict` of an estimator checks its input as scikit-learn does and prepares the basis points, both
-for every call: for one row that takes most of the time. A `Predictor` does this once, when it is
+In every call, `predict` of an estimator checks its input as scikit-learn does and prepares the
+basis points; for one row that takes most of the time. A `Predictor` does this once, when it is
 made, and then computes f(x) = sum_j coef_j k(x, z_j) + b and nothing else.
 """
 

@@ -1,8 +1,8 @@
 """Partial dependence of f(x) = sum_j c_j k(x, z_j) + b on every feature, from one matrix of rows.
 
 The mean of f over all rows with feature f set to v is sum_j c_j m_j(v), m_j(v) = mean_i k(x_i with
-x_if = v, z_j). Most kernels know a way that saves computing it for every v from scratch
-(`sums_along`): products of one factor for each feature, polynomials in v, and so on.
+x_if = v, z_j). Most kernels need not compute it for every v from scratch (`sums_along`): they use
+products of one factor for each feature, polynomials in v, and so on.
 
 Matérn kernels are functions of D = rest_ij + t, t = gamma_f (v - z_jf)^2: smooth in t unless rest
 is small, so that the rows' sum is a Chebyshev series, from fewer values of t than of v.

@@ -26,11 +26,11 @@ class Along:
     grid: NDArray[Any]  # numbers, dates or levels
     features: Indices  # of the machine, that the column makes
     values: Array  # of these features along the grid, grid x features
-    ratio: Array | None  # d feature / d column, rows x features; None where it has levels
+    ratio: Array | None  # d feature / d column, rows x features; None if it has levels
 
     @property
     def lead(self) -> int | None:
-        """The one feature that moves with the column's number; None where there are others."""
+        """The one feature that moves with the column's number; None if there are others."""
         moves = self.features[[] if self.ratio is None else np.nanmax(np.abs(self.ratio), 0) > 0]
         return int(moves[0]) if len(moves) == 1 else None
 
@@ -90,7 +90,7 @@ def column_of(X: Any, column: int) -> NDArray[Any]:
 
 
 def as_numbers(values: NDArray[Any]) -> Array | None:
-    """Return a column as numbers, dates as days since 1970; None where it has levels."""
+    """Return a column as numbers, dates as days since 1970; None if it has levels."""
     if values.dtype.kind == "M":
         days = values.astype("datetime64[us]").astype(np.int64) / _DAY
         return np.where(np.isnat(values), np.nan, days)

@@ -1,7 +1,7 @@
-"""Sums over rows that partial dependence is made of, in vector registers.
+"""Sums over rows for partial dependence and Shapley values, in vector registers.
 
 ``base`` has one row for each x and one column for each point, ``own`` is the part of it that comes
-from the feature at hand; what is left, rest = base - own, is never below 0 (rounding is cut off).
+from the present feature; the rest, base - own, is never below 0 (rounding is cut off).
 """
 
 from __future__ import annotations

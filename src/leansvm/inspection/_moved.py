@@ -1,7 +1,7 @@
 """Values of a model when one column of its rows is taken from other rows.
 
-A kernel of D = sum_f gamma_f d(x_f, z_f) needs D of all rows and points once. Where a column
-changes, D loses what the column gave and gets what it gives now; nothing else is computed again.
+For a kernel of D = sum_f gamma_f d(x_f, z_f), D of all rows and points is computed once. If a
+column changes, its old part of D is replaced by the new one; nothing else is computed again.
 """
 
 from __future__ import annotations

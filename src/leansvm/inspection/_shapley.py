@@ -1,7 +1,7 @@
 """Shapley values of a model's columns at a row x, against rows b of a background.
 
-A set S of columns is worth the mean over b of f(x in S, b elsewhere); a column gets the mean of
-what it adds to sets of every size. For a kernel that is a product over columns, with factors X_g at
+The value of a set S of columns is the mean over b of f(x in S, b elsewhere). A column gets the mean
+of what it adds to sets of any size. If a kernel is a product over columns, with factors X_g at
 x and B_g at b, that is an integral of a polynomial in t,
 
     phi_g = int_0^1 (X_g - B_g) prod_(h != g) (t X_h + (1 - t) B_h) dt ,
@@ -28,7 +28,7 @@ _FACTORS = 2**22  # numbers of a table of factors, made for some points at a tim
 _ROUNDING = 1e-17  # of kernel values, whose largest is 1
 _HYBRIDS = 2**22  # numbers of rows between x and b, made at a time
 _PROBES = 400  # rows between x and b on which Gaussians are chosen, and then checked
-_GAUSSIANS, _NODE_ERROR = 7, 1e-3  # how many; of quadrature, in units of a kernel's spread
+_GAUSSIANS, _NODE_ERROR = 7, 1e-3  # how many; error of quadrature in units of a kernel's spread
 _ITSELF = np.ones((1, 2))  # e^-D: one term of weight and scale 1
 _SINGLE = 1e-7  # what single precision rounds off a mean of products
 _LANES = 64  # numbers in single precision that a compiled loop takes at a time
@@ -89,11 +89,11 @@ def _terms(part: Summand, probes: Array) -> tuple[Array, float, Array]:
 
 
 def _gaussians(f: Array, of_scale: Array, ladder: Array) -> tuple[Array, Array]:
-    """Return weights and scales of few Gaussians, and how far they are off.
+    """Return weights and scales of few Gaussians, and their error.
 
-    Least squares chooses the weights so that f, not the kernel, is right on every other probe: the
-    coefficients of f cancel each other by many digits. Scales are neighbours on a ladder, or every
-    second or third of it, those that are best on the probes between.
+    Least squares fits f, not the kernel, on every other probe, because the coefficients of f cancel
+    by many digits. The scales are neighbours on a ladder, or every second or third of its steps:
+    those with the smallest error on the remaining probes.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def by_orders(
 
     ``values`` gives f for an array of row numbers, one for each column: 0 to n_rows - 1 are rows,
     further ones the background. Every background row is the start of ``n_orders`` orders and of
-    their reverses, so that values add up to f(x) less the mean of f over the background.
+    their reverses, so that values add up to f(x) minus the mean of f over the background.
     """
     m, width = len(groups), sum(map(len, groups))
     walks = n_background * n_orders
@@ -272,7 +272,7 @@ def by_orders(
         steps = np.diff(found.reshape(*moved.shape[:-1], -1), axis=3)
         steps = np.take_along_axis(steps, place[..., None], axis=3).mean(axis=2)
         means.append(steps.mean(axis=1))
-        # the background is used alike in every draw: only orders of the same start differ by chance
+        # every draw uses the background in the same way: only the orders differ by chance
         by_start = steps.reshape(len(batch), n_orders, n_background, *steps.shape[2:])
         errors.append(np.sqrt(by_start.var(axis=1, ddof=1).mean(axis=1) / walks))
     return np.concatenate(means), np.concatenate(errors)

@@ -1,4 +1,4 @@
-"""A fitted model as its user sees it: rows with named columns go in, whatever steps come first.
+"""A fitted model as its user sees it: it takes rows with named columns, also in a pipeline.
 
 `View` reads rows through the steps of a pipeline and the model's own encoding of tables. `Summand`
 is one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, in which columns are taken apart.
@@ -71,7 +71,7 @@ class View:
 
     @property
     def table(self) -> TableEncoder | None:
-        """What reads the user's columns; None where they are numbers or a step reads them."""
+        """What reads the user's columns; None if they are numbers or a step reads them."""
         first = self.machine if self.before is None else self.before[0]
         return first if isinstance(first, TableEncoder) else getattr(first, "table_", None)
 
@@ -87,7 +87,7 @@ class View:
     def owned(self, groups: Sequence[Indices]) -> list[Indices] | None:
         """Return which of the machine's features come from each group of columns.
 
-        A group moves down by one row, and the features that change are its own. None where some
+        A group moves down by one row, and the features that change are its own. None if some
         feature depends on several groups, as after PCA.
         """
         if self.is_plain:
@@ -231,7 +231,7 @@ class Summand:
 
 
 def parts_of(machine: Any) -> list[Summand] | None:
-    """Return the kernels whose sum the model is; None where no kernel has a name."""
+    """Return the kernels whose sum the model is; None if no kernel has a name."""
     features, coef = machine._model()
     kernel, coef = features.kernel, np.asarray(to_host(coef), np.float64)
     if callable(kernel.name) or kernel.precomputed:

@@ -1,7 +1,7 @@
 """What each column does to the prediction: slopes, partial dependence and interactions.
 
-From exact gradients of the kernel expansion (`leansvm.kernels.gradients`) and the structure of the
-kernels (`_dependence`), for all columns at once; hardly a prediction is made for changed rows.
+All columns are computed at once, from exact gradients of the kernel expansion
+(`leansvm.kernels.gradients`) and the structure of the kernels (`_dependence`).
 """
 
 from __future__ import annotations

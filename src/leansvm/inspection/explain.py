@@ -171,7 +171,8 @@ def explain(
     max_background : int, default=100
         Largest number of background rows; if there are more, a random sample is used.
     n_orders : int, default=2
-        Sampling: orders of columns, and their reverses, for each row of the background.
+        For "sampling": how many random orders of the columns, each also in reverse, are used for
+        each row of the background.
     random_state : int, RandomState instance or None, default=0
         How the background and the orders are drawn.
 
@@ -224,7 +225,7 @@ def explain(
             32 * steps * len(view.names),
             resolve_cache_size(view.machine.cache_size),
             f"A row of {len(view.names)} columns and {len(f) - n} background rows",
-            "Take a smaller max_background, or put columns into groups.",
+            "Use a smaller max_background, or put columns into groups.",
         )
         found, errors = by_orders(
             lambda sources: view.values(composed(view.X, sources)),

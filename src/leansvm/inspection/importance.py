@@ -1,7 +1,7 @@
 """How much each column matters: what the score loses when the column is shuffled among the rows.
 
-Shuffling keeps every other column of a row and the values that the column has; only what they have
-to do with each other is gone.
+Shuffling keeps the other columns of each row and the values of this column, but removes every
+relation between them.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _fair_scoring(model: Any, y: Any) -> str | None:
 def _by_values(
     view: View, columns: list[Indices], orders: list[Indices], score: Any, unmoved: float
 ) -> Array | None:
-    """Return scores, columns x orders, without a prediction for shuffled rows; None if need be."""
+    """Return scores, columns x orders, without predicting shuffled rows; None if impossible."""
     parts = parts_of(view.machine) if view.is_kernel_machine else None
     owned = view.owned(columns) if can_move(parts) else None
     if parts is None or owned is None:
@@ -215,7 +215,7 @@ def _by_values(
 
 
 def _answering(view: View, values: Array) -> Any:
-    """Return the machine with its decision values known: what it says of them is its own."""
+    """Return a copy of the machine that answers with these decision values."""
     machine = copy(view.machine)
     machine._decision_values = lambda X: values
     if view.threshold is None:

@@ -1,4 +1,4 @@
-"""Rows like this one: the kept training rows that are nearest to a row, and how they pull at it."""
+"""The kept training rows that are nearest to a row, and their weights in its prediction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Training rows one by one: wrong, unusual, harmful; and new rows: unlike the training rows.
+"""Training rows that look wrong, unusual or harmful, and new rows unlike the training rows.
 
-All from the models without each row, r = e / (1 - h) and h (see `leansvm.ridge.without_row`).
+All numbers come from the models without each row: r = e / (1 - h), h (`leansvm.ridge.without_row`).
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ each feature to [lower, upper] moves such rows to the edge of the data (`leansvm
 here is the same for a single row).
 
 A quantile feature is a curve of a feature, given by knots: piecewise linear, rising, and constant
-beyond its first and last knot. Learned kernels take q(x) = Phi^-1(F(x)), F the
-distribution of the feature in the training rows, at some of its quantiles: equally many rows lie
-between two knots, and far tails come near.
+beyond its first and last knot. Learned kernels use q(x) = Phi^-1(F(x)), where F is the distribution
+of the feature in the training rows. The knots are quantiles, so that equally many rows lie between
+two knots, and values in far tails move close to the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leansvm.linalg import Bounds
 
 
 def inside_bounds(X: Array, bounds: Bounds | None) -> Array:
-    """Return 1 where a feature of dense rows is between its bounds, else 0: its slope there."""
+    """Return 1 if a feature of dense rows is between its bounds, else 0: its slope there."""
     if bounds is None:
         return np.ones(X.shape)
     return ((bounds[0] <= X) & (bounds[1] >= X)).astype(np.float64)
@@ -105,6 +105,6 @@ def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, .
             )
         exists = float(feature).is_integer() and curve.feature >= 0
         if not exists or (n_features is not None and curve.feature >= n_features):
-            raise ValueError(f"knots are given for feature {feature}, which does not exist.")
+            raise ValueError(f"knots: there is no feature {feature}.")
         curves.append(curve)
     return tuple(curves)

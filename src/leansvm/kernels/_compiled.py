@@ -23,7 +23,7 @@ _POINTS = 512  # whose sums stay in the fastest cache
 _LOG2_E = 1.4426950408889634
 # ln 2 = high + low: a whole number below 2^20 times the high part is exact
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
-_FURTHEST = 700.0  # of e^-r: no subnormal numbers
+_FURTHEST = 700.0  # largest r of e^-r: avoids subnormal numbers
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: a sum with it is a whole number, in its lowest bits
 
 
@@ -56,7 +56,7 @@ def absolute(rows: Any, Zt: Any, weights: Any, out: Any) -> None:
 
 @compiled(**_OPTIONS)
 def chi2(rows: Any, Zt: Any, tiny: Any, out: Any) -> None:
-    """Set out_ij = -sum_f (x_if - z_fj)^2 / (x_if + z_fj); no sum is taken as less than tiny."""
+    """Set out_ij = -sum_f (x_if - z_fj)^2 / (x_if + z_fj); sums below tiny count as tiny."""
     for a in range(0, Zt.shape[1], _POINTS):
         b = min(a + _POINTS, Zt.shape[1])
         for i in range(rows.shape[0]):

@@ -154,7 +154,7 @@ class DistanceKernel(KernelFunction):
         return Expression(self.sum, "root", points, coef, scales, terms[:2])
 
     def change(self, X: Array, Z: Array) -> Array:
-        """Return k(x, x) - 2 k(x, z) + k(z, z) of rows one by one: how much f may change between.
+        """Return k(x, x) - 2 k(x, z) + k(z, z) of each pair of rows: how far f may differ there.
 
         It is the variance of f(x) - f(z) of a random function with this covariance.
         """

@@ -23,7 +23,7 @@ _PART = 16384  # rows whose products are added up in float32
 
 
 def fused_times(root: int, X: Any, gamma: Gamma, V: Any) -> Any | None:
-    """Return k(X, X) V in float64; None where there is no such form for these rows.
+    """Return k(X, X) V in float64; None if there is no such form for these rows.
 
     ``root`` is the factor of D under the root of a Matérn kernel, 0 for the Gaussian kernel.
     """

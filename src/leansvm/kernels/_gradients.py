@@ -1,7 +1,7 @@
 """Gradients of f(x) = sum_j c_j k(x, z_j) and its mixed second derivatives, exactly.
 
-Rows go through the kernel's own formulas in tiles. Where a kernel has a kink (matern12 and
-laplacian at x = z) the slope is that of the middle, 0.
+Rows go through the kernel's own formulas in tiles. If a kernel has a kink (matern12 and laplacian
+at x = z), its slope there counts as 0, the middle of both sides.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def mixed_derivatives(
 
 
 def _tiles(kernel: Kernel, X: Any, points: Any) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield rows and points as the kernel sees them, and 1 where it does not clip a feature."""
+    """Yield rows and points as the kernel sees them, and 1 if it does not clip a feature."""
     if callable(kernel.name) or kernel.precomputed:
         raise ValueError(
             f"kernel={kernel.name!r} has no known gradient: use a kernel with a name that is not "

@@ -173,7 +173,7 @@ class Kernel:
         return out
 
     def fused_times(self, X: Any, V: Any) -> Any | None:
-        """Return k(X, X) V of rows on a device in one pass; None where there is no such form."""
+        """Return k(X, X) V of rows on a device in one pass; None if there is no such form."""
         return self.function.fused_times(self._clipped(X), V)
 
     def columns(self, X: Any) -> Callable[[int], Any]:

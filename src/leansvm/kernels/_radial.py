@@ -2,8 +2,8 @@
 
 A block is one augmented GEMM that gives a multiple of D (`leansvm.linalg.distance_product`) and
 one pass over it in place, tile by tile in cache. The product loses about eps times the largest
-scaled |z|^2, the ``spread``, to cancellation; where that shows, D comes from differences of
-coordinates. Gradients need the slope k' = dk/dD alone:
+scaled |z|^2, the ``spread``, to cancellation; if that is too much, D comes from differences of
+coordinates. Gradients need only the slope k' = dk/dD:
 
     df/dx_f = 2 gamma_f (x_f sum_j V_j - sum_j V_j z_jf),  V_j = c_j k'(D_j).
 """
@@ -176,7 +176,7 @@ class Radial(DistanceKernel):
         return left, right, near_bound(spread, eps, X.shape[1])
 
     def _from_product(self, product: Any, points: Any, X: Any, bound: float) -> Any | None:
-        """Turn a product (points x rows) into values of k; None where too many pairs are near."""
+        """Turn a product (points x rows) into values of k; None if too many pairs are near."""
         if self.magnifies and not measure_near(product, points, X, self.gamma, bound):
             return None
         return self.in_place(product)
@@ -283,7 +283,7 @@ def split_gamma(gamma: Gamma) -> tuple[float, Array | None]:
 
 
 def product_suffices(spread: float, eps: float, magnified: int = 0) -> bool:
-    """Whether a product gives D well enough for kernels that change by at most 1.5 dD.
+    """Whether a product gives D accurately enough for kernels that change by at most 1.5 dD.
 
     For kernels of the root of D, which magnifies errors near 0, ``magnified`` is the number of
     features: pairs that are measured again must be few.

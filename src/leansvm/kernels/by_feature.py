@@ -38,8 +38,8 @@ _NEGATIVE = (
 class ByFeature(DistanceKernel):
     """e^-D, where a compiled loop over features gives D; subclasses say what a feature adds to it.
 
-    Gradients are k times one slope for each feature; where k has a kink, the slope is that of the
-    middle, 0.
+    Gradients are k times one slope for each feature; at a kink of k, the slope counts as 0, the
+    middle of both sides.
     """
 
     of_differences: ClassVar[bool] = False  # D is one of x - z: rows may be moved to the origin
@@ -57,7 +57,7 @@ class ByFeature(DistanceKernel):
         raise NotImplementedError
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write e^-D tile by tile, in float32 where all arrays are and gamma is moderate."""
+        """Write e^-D tile by tile, in float32 if all arrays are float32 and gamma is moderate."""
         if sparse.issparse(X):
             self.sparse_block(X, sparse.csr_matrix(Z), out)
             return

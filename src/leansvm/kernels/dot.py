@@ -35,7 +35,7 @@ class DotKernel(KernelFunction):
     """A kernel of x'z; as it stands, x'z itself."""
 
     def in_place(self, dot: Any) -> Any:
-        """Turn x'z of any array library into values of k, in its memory where that can be."""
+        """Turn x'z of any array library into values of k, in its memory if possible."""
         return dot
 
     def slope(self, dot: Array) -> Array:

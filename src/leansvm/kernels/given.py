@@ -15,7 +15,7 @@ from leansvm.kernels._function import Array, Expression, KernelFunction, float_t
 from leansvm.linalg import tile_rows
 
 _SQUARE = 32  # rows of the small square blocks that give a callable's diagonal
-# tiles run in threads; a user's function is called by one at a time
+# tiles run in threads, but only one thread at a time calls a user's function
 _user_code = threading.RLock()
 
 

@@ -199,7 +199,7 @@ class Mixture(KernelFunction):
         return self._linear_rows(X, part) if part.kernel == "linear" else self._distance_rows(X)
 
     def _linear_rows(self, X: Any, part: MixturePart) -> Any:
-        """Return features between their bounds, less the origin, times the root of gamma."""
+        """Return clipped features minus the origin, times the root of gamma."""
         if self.linear_clip is not None:
             X = clipped(X, self.linear_clip)
         if self.origin is not None:

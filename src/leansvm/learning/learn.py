@@ -3,9 +3,9 @@
 Minimises the leave-one-out error S of a random basis on a sample of rows (`search`). The parts of a
 mixture are learned alone on a small sample, for a few steps, then together there, then on a larger
 one; the linear part joins the others last. Parts of small weight and features of small scale are
-dropped where S allows it. With few rows, or few of all classes but one, the learned scales must
-beat one common scale on folds that they were not learned on. Where the model's C is given, a last
-search finds the scales that suit it.
+dropped if S hardly grows. If rows are few, or if all classes but one have few rows, the learned
+scales must beat one common scale on folds that they were not learned on. If the model's C is given,
+a last search finds the scales that suit it.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # parts of kernel="auto"; linear is last
 _ROWS_TO_LEARN = 13  # to learn anything from
 _FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
-_LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # log S that it must reach, and may be above that of others
+_LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # a line is enough below this log S, and so close to others
 _GUARD_FOLDS = 3
-_CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
+_CLOSE_LINE = 0.0  # `_CLOSE` for a linear kernel, which must have the lowest error
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _ROWS_TO_TRUST, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
-_LARGEST_SAMPLE = 8000  # rows of a table of so many features that it needs more than others
-_FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
+_LARGEST_SAMPLE = 8000  # most rows of the sample, if there are very many features
+_FEW_OTHERS = 200  # with fewer rows outside of the most frequent class, scales are checked, too
 # features below such a share of the largest scale may be dropped if S rises by no more than this
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
 _LINEAR_GAIN = 0.01  # by which the linear part must lower log S: beyond the rows it is a risk
-# where the linear part joins: its omega less the largest of the others, iterations of the search
+# when the linear part joins: its omega minus the largest of the others; iterations of the search
 _LINEAR_START, _LINEAR_STEPS = -2.0, 8
-# by which the Gaussian alone must lower log S below the other parts of distances to join them: with
-# less it gains on the sample and loses on other rows, most of all where these lie apart
+# the Gaussian joins the other parts of distances only if it alone has a log S lower by this much.
+# With a smaller gain it is better on the sample but worse on other rows, most of all distant ones
 _GAUSSIAN_GAIN = 0.1
 _LEAST_PART_WEIGHT = 0.02  # parts of smaller weight may be dropped
 
@@ -82,13 +82,13 @@ class LearnedKernel:
     kernel: str | Mixture  # a mixture, or the kernel that is left of it
     # factor of the squared differences (laplacian: absolute) of raw features; of a mixture, by part
     gamma: float | Array | dict[str, Array]
-    clip: tuple[Array, Array] | None  # bounds where they cut anything; a mixture holds its own
+    clip: tuple[Array, Array] | None  # bounds if they cut anything; a mixture holds its own
     # sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the weight
     # of its part; the largest over all parts, and the largest of them 1; None: one gamma for all
     scales: Array | None
     report: dict[str, Any]
-    # least and largest values (2, n_features) in the sample; infinite where no part
-    # looks; None where a straight line was learned, or nothing
+    # least and largest values (2, n_features) in the sample; infinite for features that no part
+    # uses; None if a straight line was learned, or nothing
     seen: Array | None = None
 
 
@@ -121,7 +121,7 @@ def learn_kernel(
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
-        last = ON_FAST_DEVICES if fast else SECOND  # on more rows where there are many features
+        last = ON_FAST_DEVICES if fast else SECOND  # on more rows if there are many features
         wanted = min(_ROWS_PER_FEATURE * blocks.n_features, _LARGEST_SAMPLE)
         last = last._replace(rows=max(last.rows, wanted))
         usual: Any = {"free_bias": bias_penalty == 0, "budget": budget // 2, "mixture": several}
@@ -161,7 +161,7 @@ def learn_kernel(
                 scales = search.minimise(scales, search.last)
             if choice == "shrunk":
                 scales = search.minimise(scales.shrunk(), search.last, tied=True)
-            if C is not None:  # only now: the way to good scales leads over other values
+            if C is not None:  # only now: the search for good scales needs other values of C
                 lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
                 search = replace(search, lam_per_row=lam)
                 scales = search.minimise(scales, search.last, tied=choice != "learned")

@@ -10,9 +10,9 @@ and its derivatives by log gamma, the weights of the parts and log lam are close
 formed: with k(Z, Z) = L L', Phi = K L^-T and Phi'Phi + lam I = R R', the matrix N = L R is a
 Cholesky factor of M that stays accurate, and P = K N^-T has rows whose squared norms are the
 leverages. One evaluation takes 4 m r^2 + 2 m r d multiplications, in tiles of rows by all threads;
-few rows are one tile in this thread, rows on a device are one tile there. Tiles and points go on in
-steps (generators): after each, the sums over all rows say how to go on. Rows may be in single
-precision: matrices of points, their factors and all sums over tiles stay in double precision.
+few rows are one tile in this thread, rows on a device are one tile there. Tiles and points are
+generators that work in steps; after each step they get the sums over all rows. Rows may be in
+single precision, but matrices of points, their factors and sums over tiles are in double precision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from leansvm.learning.parts import ScaledMixture
 
 Array = NDArray[np.float64]
-# what rows or points do, up to a sum over all rows; each is sent what follows from the sum
+# a step computes up to a sum over all rows, yields its part, and is sent what follows from the sum
 Steps = Generator[Any, Any, None]
 
 # of double and single precision: added to the diagonal of k(Z, Z), as a share of its mean; what
@@ -77,7 +77,7 @@ def times_triangle(A: Any, T: Any, upper: bool = False) -> Any:
 
 
 class _Solved(NamedTuple):
-    """The model for some numbers of the kernel, and how far rows and points have come."""
+    """The model for some numbers of the kernel, and the running steps of rows and points."""
 
     points: Steps
     rows: list[Steps]  # of every tile
@@ -181,7 +181,7 @@ class LooObjective:
         """Return the values of the model whose errors these are at other rows."""
         found = self._solve(gamma, lam, omega)
         coef = (found.YP @ found.inv_R @ found.inv_L).T
-        bias = self.bias_column * self.xp.sum(coef[self.r :, :], axis=0)  # 0 where there is none
+        bias = self.bias_column * self.xp.sum(coef[self.r :, :], axis=0)  # 0 if there is none
         if self.free:
             bias = -found.means @ coef
         result = np.empty((X.shape[0], self.n_outputs))
@@ -195,10 +195,10 @@ class LooObjective:
     def _sum(
         self, rows: list[Steps], message: Any, points: Steps, other: Any
     ) -> tuple[list[Any], Any]:
-        """Let rows go on with a message; add up what they yield.
+        """Send a message to the steps of all rows; add up what they yield.
 
-        Arrays are added in the order of the tiles, in double precision. Points go on meanwhile,
-        with a message of their own; what they yield is returned, too.
+        Arrays are added in the order of the tiles, in double precision. Meanwhile the points run
+        their next step, with a message of their own; what they yield is returned, too.
         """
         results: Iterator[tuple[Any, ...]]
         if self.pool is None:

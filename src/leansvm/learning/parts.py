@@ -6,9 +6,9 @@ k(x, z) = sum_p w_p kappa_p(D_p), where every part has its own scales:
     laplacian                           kappa = e^-D,       D = sum_f gamma_f |x_f - z_f|
     linear                              kappa = D,          D = sum_f gamma_f x_f z_f
 
-Blocks have the type of the points, and are where these are: on the host or on a device. Compiled
-loops over absolute differences are called from Python alone: inside of one another they would be
-rounded in another order. Imported at the first use: numba takes a while to load.
+Blocks have the type of the points and are in the same place: on the host or on a device. Compiled
+loops over absolute differences are called from Python only, because calls between compiled loops
+would change the order of rounding. Imported at the first use: numba takes a while to load.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leansvm.kernels import FUNCTIONS
 Array = NDArray[np.float64]
 Terms = list[tuple[Any, Any]]  # of every part: kappa, and its derivative by D
 
-_LARGEST_EXPONENT = 80.0  # e^-t of a larger t is next to nothing, and slow where it is subnormal
+_LARGEST_EXPONENT = 80.0  # e^-t of a larger t is next to nothing, and slow if it is subnormal
 _POINTS = 512  # whose sums stay in the fastest cache
 _LOOP = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}  # runs in vectors
 _POLE = 1e-12  # added to D under the root in the slope of e^-sqrt(D), which is infinite at 0

@@ -5,9 +5,9 @@ rounds), centred and divided by their standard deviation; targets likewise. Rows
 tail would otherwise be near no basis point, and units would matter. Mixtures also see quantile
 features, and their linear part sees the features without bounds.
 
-The learned kernel also ends at the least and the largest value of the training rows: beyond them
-it sees the edge, and predictions stay what they are there. (A kernel that went on would return to
-the intercept, which may be far from every target.)
+The learned kernel also clips features to the range of the training rows: beyond the range,
+predictions stay what they are at its edge. (Without clipping they would return to the intercept,
+which may be far from every target.)
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
-_REACH = 10.0  # ranges of a feature that the linear part goes on beyond its values
-_CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
-_FEW_DISTINCT = 100  # rows so few that even a linear kernel alone ends beyond the sample
-_SMALLEST_SAMPLE = 500  # a budget must have room for so many, if there are so many
+_REACH = 10.0  # the linear part is clipped this many ranges of a feature beyond its values
+_CONSTANT = 1e-12  # a range this small, relative to the values, is rounding
+_FEW_DISTINCT = 100  # with fewer distinct rows, even a linear kernel alone has bounds
+_SMALLEST_SAMPLE = 500  # the budget must have room for so many rows, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
 _LEAST_GAMMA, _LARGEST_GAMMA = 1e-318, 1e300  # less has hardly any digits
 _QUANTILE_KNOTS, _FEWEST_VALUES = 64, 10  # of a quantile feature, and of the feature that needs one
 _END = 0.002  # shares of rows beyond which the curve is flat
-_SAME = 0.99  # correlation from which on a quantile feature says what the feature says
+_SAME = 0.99  # with at least this correlation, a quantile feature adds nothing to its feature
 WAY_OUT = "Give gamma a number or an array, or raise cache_size."
 
 
@@ -59,7 +59,7 @@ class ClippedUnits:
     lower: Array  # -inf and inf: no bounds
     upper: Array
     centre: Array  # mean after clipping
-    spread: Array  # standard deviation after clipping; 0 where the feature is constant
+    spread: Array  # standard deviation after clipping; 0 if the feature is constant
     whole: Array  # standard deviation without clipping, the unit of the linear part
     ends: tuple[Array, Array]  # least and largest value
     varies: Mask  # features that are not constant
@@ -68,7 +68,7 @@ class ClippedUnits:
 def clipped_units(
     X: Array, weight: Array, contain_zero: bool, numeric: Mask | None = None
 ) -> ClippedUnits:
-    """Measure the features of weighted rows; bounds only where they cut a heavy tail.
+    """Measure the features of weighted rows; bounds only if they cut a heavy tail.
 
     ``contain_zero``: 0 must lie between the bounds, so that clipped CSR rows stay sparse. Features
     that are not ``numeric`` (indicators, cycles) keep their unit and have no bounds.
@@ -168,10 +168,10 @@ def draw_sample(
     groups: NDArray[np.intp] | None = None,
     numeric: Mask | None = None,
 ) -> ScaleSample:
-    """Draw rows by their sample weights and bring them to the host; all of them where they are few.
+    """Draw rows by their sample weights and bring them to the host; all of them if they are few.
 
-    There are at most ``count`` of them, fewer where the budget in bytes is small. ``rng`` decides
-    which, and in which order. Targets are centred where the bias is free. ``mixture``: with the
+    There are at most ``count`` of them, fewer if the budget in bytes is small. ``rng`` decides
+    which, and in which order. Targets are centred if the bias is free. ``mixture``: with the
     columns that the parts of a mixture see.
     """
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1) * (3 if mixture else 1)
@@ -239,7 +239,7 @@ def _drawn(
     X, Y, mean = X[first], Y[first], float(weight.mean())
     share, codes = weight / weight.sum(), bool(np.isin(Y, (-1.0, 1.0)).all())
     if free_bias:
-        Y = Y - Y[0]  # exactly 0 where all are equal
+        Y = Y - Y[0]  # exactly 0 if all are equal
         Y = Y - share @ Y
     if not codes:
         most = np.abs(Y).max(axis=0)
@@ -254,7 +254,7 @@ def raw_kernel(
 ) -> tuple[str | Mixture, Any, tuple[Array, Array] | None, NDArray[np.intp], int]:
     """Turn scales of standardised columns (n_parts, n_columns) into a kernel of raw rows.
 
-    Returns a mixture, or the name of a kernel where one part without quantile features is left; its
+    Returns a mixture, or the name of a kernel if one part without quantile features is left; its
     gamma and clip, as `LearnedKernel` has them; the features that vary and that no part looks at;
     and how many quantile features are in use.
     """
@@ -294,7 +294,7 @@ def raw_kernel(
     of_line: dict[str, Any] = {}
     if "linear" in kernels:
         of_line = {"origin": None if sample.is_sparse else units.centre}
-        # beside other parts it ends far out; so it does where few rows hardly show a range
+        # beside other parts, or if rows are too few to show a range, its bounds are far outside
         if len(kernels) > 1 or len(sample.X) <= _FEW_DISTINCT:
             least, most = units.ends
             reach = _REACH * (most - least)

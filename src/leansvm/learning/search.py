@@ -6,8 +6,8 @@ A kernel is a mixture of parts, often of one. The search minimises
 
 over log gamma, the parts' weights softmax(omega) and log lam, where S is the leave-one-out error
 (`LooObjective`) of n rows; or it moves all of a part's log gamma together, without the second term.
-Every search takes the first rows of a sample, and the first of these as basis points. A search of
-the same numbers on more rows starts with the curvature that the one before has seen.
+Every search uses the first rows of a sample, and the first of these as basis points. If the same
+numbers are searched again on more rows, the search starts with the curvature seen before.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Pairs = tuple[tuple[Array, Array], ...]  # steps, and the changes of the gradien
 _TIE = 2.0  # how far the common scale goes, in log
 _BELOW, _ABOVE = 14.0, 8.0  # how far one scale goes from 1 / (2 d), in log
 _WEIGHT = 8.0  # how far omega goes from 0
-# bounds of log lam: below, gamma and lam may go to 0 together, S hardly changes, digits are lost
+# bounds of log lam: below them, gamma and lam may go to 0 together, and only digits are lost
 _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
-ROWS_IN_DOUBLE = 2000  # few enough for double precision: rounding decides where flat searches end
+ROWS_IN_DOUBLE = 2000  # at most so many in double precision: in flat searches rounding matters
 _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
-_FAILED = 1e3  # in place of log S where a matrix is not positive definite
+_FAILED = 1e3  # in place of log S if a matrix is not positive definite
 # a search ends after two steps that lower log S by less; few rows, in double precision, go further
 _STILL = 1e-3, 2e-3  # of rows in double and in single precision
 _PAIRS, _TRIES = 20, 6  # steps that are remembered; values that a line search looks at
@@ -73,7 +73,7 @@ class Scales(NamedTuple):
 
     @property
     def relative(self) -> Array:
-        """Scales of the columns beside the largest of their part, which is 1."""
+        """Scales of the columns relative to the largest of their part, which is 1."""
         power = np.where(np.array(self.kernels) == "laplacian", 1.0, 0.5)[:, None]
         most = self.log_gamma.max(axis=1, initial=-np.inf, keepdims=True)
         return np.exp(power * (self.log_gamma - np.where(np.isfinite(most), most, 0.0)))
@@ -106,9 +106,9 @@ class ScaleSearch:
     last: Stage  # the largest stage, which decides
     single: bool  # rows are worked on in single precision
     threads: int = 1
-    most_points: int | None = None  # that the model will have, where it is known
+    most_points: int | None = None  # that the model will have, if known
     place: Any = None  # an empty array of the device on which to work; None: the host
-    lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
+    lam_per_row: tuple[float, float] | None = None  # of the model's C, if given
 
     def start(self, kernels: Sequence[str]) -> Scales:
         """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""
@@ -195,8 +195,8 @@ class ScaleSearch:
 class _Descent:
     """log S plus the prior, and its gradient, as a function of what the search moves.
 
-    That is: what is added to log gamma of ``start``, one number for each group of columns of each
-    part; then omega where there are several parts; then log lam.
+    The search moves: what is added to log gamma of ``start``, one number for each group of columns
+    of each part; omega, if there are several parts; and log lam.
     """
 
     objective: LooObjective

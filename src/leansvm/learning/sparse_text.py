@@ -1,8 +1,8 @@
 """Wide sparse rows, such as the words of texts: one gamma for all features, or a linear kernel.
 
-A scale for every word would be thousands of numbers that no sample of rows can tell. A few values
-of gamma around the one that suits the mean distance of rows, and the linear kernel, are compared by
-leave-one-out on a sample instead: seconds, whatever the width.
+A scale for every word would be thousands of numbers, and no sample of rows is large enough to learn
+them. Instead, leave-one-out on a sample compares the linear kernel and a few values of gamma around
+the one that suits the mean distance of rows. This takes seconds, however many features there are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def text_kernel(
     """Return a kernel, its gamma, and a report.
 
     Where several kernels are asked for, these are "linear" and "rbf": others differ little from
-    "rbf" where all rows are about as far apart.
+    "rbf" if all rows are about equally far apart.
     """
     phases, tried = Phases(), []  # error, C, kernel and gamma
     with phases("text"):

@@ -1,7 +1,7 @@
 """Loops over weighted distances, rows innermost so that they run in vector registers.
 
 Imported at the first use: numba takes a while to load. Each row of ``Xt`` is a feature, each row of
-``z`` and ``slopes`` a function. Sums may be reordered, in a way that depends on the shapes alone.
+``z`` and ``slopes`` is a function. Sums may be reordered, but only depending on the shapes.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def sweep(
         by_center, by_shape = map(_normalised, gradients, steps)
         for _ in range(_HALVINGS if how.backtracking else 1):
             trial = _moved(now.basis, units, by_center, by_shape)
-            if not (how.sequential or how.backtracking):  # nobody asks for its outputs
+            if not (how.sequential or how.backtracking):  # its outputs are not needed
                 return trial, before
             there = replace(now, basis=trial, theta=blocks.sum(_weights_of_block, trial))
             reached, pulled = blocks.sum(hold_outputs, there, how.objective, False)

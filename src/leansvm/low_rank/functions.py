@@ -67,7 +67,7 @@ class SeparableFunction(BasisFunction):
 
     @abstractmethod
     def _profile(self, z: Any) -> Any:
-        """Return g(z), in the memory of z where that is on the host."""
+        """Return g(z), in the memory of z if z is on the host."""
 
     @abstractmethod
     def _slope(self, values: Any) -> Any:
@@ -207,7 +207,7 @@ class Simplex(SeparableFunction):
         """Return slopes and intercepts of f = sum_j coef_j phi_j around rows; fang2019, (9).
 
         Slopes are rows x outputs x features, with no contribution from a kink that x sits on;
-        intercepts, rows x outputs, are f less slopes @ x. ``coef`` is outputs x functions.
+        intercepts, rows x outputs, are f minus slopes @ x. ``coef`` is outputs x functions.
         """
         inside = self.values(X, centers, shapes) > 0
         tilt = shapes * np.sign(centers - X[:, None, :])  # mu sign(c - x)
@@ -256,7 +256,7 @@ class LearnedFeatures(FeatureMap):
         return len(self.centers)
 
     def phi(self, X: Any, out: Any = None) -> Any:
-        """Return phi_j(x_n); functions of a user's own know NumPy alone."""
+        """Return phi_j(x_n); user-defined functions support only NumPy."""
         X = dense64(X)
         if isinstance(self.function, SeparableFunction):
             values = self.function.values(X, self.centers, self.shapes)
@@ -270,7 +270,7 @@ class LearnedFeatures(FeatureMap):
     def values(self, block: Block) -> Any:
         """Return phi_j(x_n) of a block's rows, which the block keeps (`LearnedValues`).
 
-        Where it knows them for a map that differs in one function, that one alone is computed.
+        If it has the values of a map that differs in one function, only that function is computed.
         """
         known, changed = block.state.get(LearnedValues), np.arange(self.size)
         if known is not None and known.features is self:

@@ -4,9 +4,9 @@ f(x) = sum_j theta_j phi(x; c_j, mu_j) + b. For given functions theta and b are 
 (fang2019, (10)); centres and shapes are moved by L-BFGS on the regularised squared error itself
 (`variable_projection`) or by the paper's Algorithm 1 (`ascent`).
 
-A leave-one-out error with the functions held cannot see that functions have followed the noise. So
-their number is chosen by folds: without each fold functions are learned from the start, and their
-number is doubled as long as that lowers the squared error of the rows left out.
+A leave-one-out error with fixed functions does not show that the functions follow the noise. So
+folds choose their number: without each fold, functions are learned from the start, and their number
+doubles as long as that lowers the squared error on the left-out fold.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _TILE_BYTES = 2**24  # most that a tile and what is computed from it take
 FIRST_FUNCTIONS = 5  # functions that a model starts with, or one for each class
 EARLY_ITERATIONS = 30  # of L-BFGS, before a model grows
 _MOST_FUNCTIONS, _PER_OUTPUT = 40, 4  # functions at most: 40, or four for each class
-_ROWS_PER_FUNCTION = 10  # fewer rows, and a larger size is not tried
-_SIZE_FOLDS, _ROWS_FOR_ONE_FOLD = 3, 2000  # beyond so many rows the first fold says enough
+_ROWS_PER_FUNCTION = 10  # larger sizes than this allows are not tried
+_SIZE_FOLDS, _ROWS_FOR_ONE_FOLD = 3, 2000  # with more rows, the first fold alone is enough
 _FLAT_GAIN = 0.05  # twice as many functions have to lower the error by this share,
 _LEAST_GAIN = 0.005  # and by this share of the targets' variance
 _PATIENCE = 2  # sizes in a row that may fail to do so
@@ -78,7 +78,7 @@ def reserve(
 ) -> tuple[list[int], int]:
     """Return the sizes that fit in the budget, and the bytes of the largest.
 
-    ``per_function`` numbers are kept for every row and function. A fit is refused where not even
+    ``per_function`` numbers are kept for every row and function. A fit is refused if not even
     the smallest size fits.
     """
     (n_rows, n_features), fitting, planned = X.shape, sizes[:1], 0
@@ -128,7 +128,7 @@ def learn_functions(
 ) -> tuple[LearnedFeatures, Solution]:
     """Learn functions from every start, and the weights of the best.
 
-    ``given`` are centres. Folds choose the size where there are several. With ``init="auto"`` the
+    ``given`` are centres. Folds choose the size if there are several. With ``init="auto"`` the
     functions grow: each stage doubles their number.
     """
     phases, blocks, size, sample = Phases(), problem.blocks, sizes[0], None
@@ -183,7 +183,7 @@ def _grown_start(
     units: FeatureUnits,
     rng: np.random.RandomState | None,
 ) -> Start:
-    """Start with few functions, learn them and add others; from random rows where ``rng`` is."""
+    """Start with few functions, learn them and add others; with ``rng``, start at random rows."""
     stages = [size]
     while stages[0] >= 2 * max(FIRST_FUNCTIONS, sample.Y.shape[1]):
         stages.insert(0, (stages[0] + 1) // 2)
@@ -199,7 +199,7 @@ def _grown_start(
 
 
 def _early(problem: LowRankProblem) -> LowRankProblem:
-    """Return the problem with few iterations, of which no callback is told."""
+    """Return the problem with few iterations and without callbacks."""
     few = min(problem.max_iter, EARLY_ITERATIONS)
     return replace(problem, max_iter=few, on_iteration=None)
 
@@ -279,9 +279,9 @@ def choose_size(
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of functions, and the error of every size that was tried.
 
-    A size is taken if it lowers the error of the one taken before by a twentieth for each doubling,
-    by more than the standard error of the difference, and by more than a little of the targets'
-    variance. The search ends after two sizes that do not.
+    A size is chosen if it lowers the error of the size chosen before by 5 % for each doubling, by
+    more than the standard error of the difference, and by more than 0.5 % of the targets' variance.
+    The search ends after two sizes that do not.
     """
     folds = _folds(problem, sample, sizes[-1])
     weight = np.concatenate([fold.held_out.weight for fold in folds])

@@ -50,7 +50,7 @@ class StartRows:
     X: Array
     Y: Array  # one column per output
     weight: Array
-    classes: Rows  # a number for every row; zeros where targets are not +-1
+    classes: Rows  # a number for every row; zeros if targets are not +-1
 
     def part(self, rows: Any) -> StartRows:
         """Return some of the rows."""
@@ -70,7 +70,7 @@ def tried_functions(count: int) -> int:
 
 
 def draw_start_rows(blocks: RowBlocks, n_basis: int, rng: np.random.RandomState) -> StartRows:
-    """Bring all rows to the host where they are few, else some drawn by their sample weights."""
+    """Bring all rows to the host if they are few, else some drawn by their sample weights."""
     limit = start_limits(n_basis, blocks.n_features)[1]
     rows = WeightedSample(blocks, rng).first(limit + 1)
     whole = len(rows) <= limit
@@ -116,7 +116,7 @@ def initial_centers(
 def class_medoids(sample: StartRows, n_basis: int) -> Array:
     """Return the medoids of every class, about as many of each.
 
-    Of all rows together where there are fewer functions than classes, or targets are numbers.
+    If there are fewer functions than classes, or targets are numbers: the medoids of all rows.
     """
     classes = sample.classes
     present, sizes = np.unique(classes, return_counts=True)
@@ -155,7 +155,7 @@ def pam(distances: Array, n_medoids: int, weight: Array | None = None, max_iter:
         medoids[j] = int(np.argmin(change))
         np.minimum(nearest, distances[:, medoids[j]], out=nearest)
     # SWAP a medoid for another row as long as that lowers the sum
-    none = np.full(len(distances), np.inf)  # the second choice where there is one medoid
+    none = np.full(len(distances), np.inf)  # the second choice if there is one medoid
     for _ in range(max_iter if n_medoids < len(distances) else 0):
         # the nearest medoid of every row, and the distances to it and to the next one
         to_medoids = np.column_stack([distances[:, medoids], none])
@@ -219,8 +219,8 @@ def _rows_by_mass(mass: Array, count: int) -> Rows:
 def pick_columns(P: Array, Q: Array, Y: Array, count: int, penalty: float) -> list[int]:
     """Return columns of P, in the order in which they lower the leave-one-out error of Y most.
 
-    The candidates P are overwritten; Q are orthonormal columns that the model has already. The
-    penalty is added to the squared length of a column: what is nearly known already gains nothing.
+    The candidates P are overwritten; Q are the orthonormal columns of the model so far. The penalty
+    is added to the squared length of a column, so that a column nearly in their span gains nothing.
     """
     P -= Q @ (Q.T @ P)
     E = Y - Q @ (Q.T @ Y)

@@ -32,13 +32,13 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _SHIFT_ROWS = 1024  # rows whose means shift the first sums
-_LOG_SHAPE = (-12.0, 6.0)  # widths from 400 times less to 160,000 times more than at the start
+_LOG_SHAPE = (-12.0, 6.0)  # log mu relative to the start: widths 400 times smaller, 160,000 larger
 
 
 class FeatureUnits(NamedTuple):
     """Units of every feature, and how far centres may go."""
 
-    spread: Array  # standard deviation; 1 where a feature is constant
+    spread: Array  # standard deviation; 1 if a feature is constant
     bounds: tuple[Array, Array]  # the range of the data, widened by its width on both sides
 
 
@@ -120,7 +120,7 @@ class LowRankProblem:
     def weights(self, basis: LearnedFeatures, *, final: bool = False) -> Solution:
         """Solve for the weights of given functions, at the best of several C.
 
-        Before the functions are ``final`` only the error is asked for, even where C is one number.
+        Before the functions are ``final``, only the error is needed, even if C is one number.
         """
         criterion, free_bias = self.criterion, self.bias_penalty == 0
         shift = first_shift(self.blocks, basis, free_bias, _SHIFT_ROWS)
@@ -231,7 +231,7 @@ class VariableProjection:
         return value + 0.5 * self.anchor * float(away @ away), gradient + self.anchor * away
 
     def note(self, intermediate_result: OptimizeResult) -> None:
-        """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
+        """Note the start or an accepted iterate; stop L-BFGS if asked to."""
         problem, path, value = self.problem, self.path, float(intermediate_result.fun)
         if not np.array_equal(intermediate_result.x, self.x):
             self.evaluate(intermediate_result.x)

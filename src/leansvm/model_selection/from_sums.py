@@ -112,8 +112,8 @@ def cross_val_from_sums(
     if X is None:
         if folds is not None:
             raise ValueError(
-                "folds: the sums of a fitted model already have folds; pass X and y to add up "
-                "others."
+                "folds: the sums of a fitted model already have folds. To use other folds, pass X "
+                "and y."
             )
         sums, features, free_bias, candidates, names = _known(model)
     else:

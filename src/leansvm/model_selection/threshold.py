@@ -98,7 +98,7 @@ def tune_threshold(
 def _left_out_of(machine: Any) -> Array | None:
     """Return decision values, class and weights of left-out rows; None if they are not known.
 
-    The fit keeps them. A model file has none, but training rows that were given back tell them.
+    The fit keeps them. A model from a file has none until `keep_rows` gives it its training rows.
     """
     known = vars(machine).get("_left_out")
     if known is not None or vars(machine).get("_rows") is None or not machine.calibrate:

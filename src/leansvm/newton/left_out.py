@@ -28,11 +28,11 @@ from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-_ROOM = 1e-12  # 1 - w h, of which rounding leaves nothing where a row is fitted exactly
+_ROOM = 1e-12  # smallest 1 - w h: rounding may make it zero if a row is fitted exactly
 # What further steps for single rows may take: numbers in Phi, and products in Phi Psi'
 _FEW_NUMBERS, _FEW_PRODUCTS = 2**20, 2**25
 _WIDTHS = (0.1, 0.03, 0.01)  # a sharp loss is smoothed over these, one after the other
-_DIGITS = (3e-2, 1e-3)  # of the first gradient: what may be left before the last width, and at it
+_DIGITS = (3e-2, 1e-3)  # of the first gradient: what may remain before, and at, the last width
 _STEPS = 8  # Newton's, for each width
 _CG_STEPS, _CG_TOL = 20, 1e-3  # conjugate gradients of a Newton step, and their squared residual
 _SEARCHES, _FLAT = 8, 0.4  # points on the line of a step, and the share of its slope to end at
@@ -56,7 +56,7 @@ def leave_out(solver: NewtonSolver, basis_rows: Rows | None = None) -> float:
     if sharp:
         solver.evaluate(copies)
         error, _ = _leave_out_with(solver, copies, basis_rows)
-        for o in outputs:  # marks of rows in Gram matrices are those of the copies now
+        for o in outputs:  # the marks of rows in Gram matrices now belong to the copies
             o.gram = None
     return error
 
@@ -85,8 +85,8 @@ def _leave_out(
 ) -> Array:
     """Set the values without the row; return sums over the rows.
 
-    Of steps up to 1 and of the rows that have a slope; of the rows that count, of s L at these
-    values and of s.
+    These are: the sum of steps (each at most 1) and the number of rows that have a slope; over the
+    rows that count, the sums of s L at these values and of s.
     """
     Phi, xp, kept = task.features.of(block), namespace(block.X), block.kept(NewtonRows)
     losses, steps, moving = xp.zeros_like(kept.f[0, :]), 0.0, 0.0
@@ -133,7 +133,7 @@ def _mistakes(block: Block, task: NewtonPass) -> tuple[float, float]:
 
 
 def left_out_residuals_of(solver: NewtonSolver) -> Array:
-    """Return y less the decision value without the row, rows x outputs, after `leave_out`.
+    """Return y minus the decision value without the row, rows x outputs, after `leave_out`.
 
     If rows are few, further Newton steps make these values exact to three digits: one step alone
     may be wrong by one to three points of the error rate at large C, most of all for sharp losses.

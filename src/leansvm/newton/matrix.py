@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 _REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
 _CG_FROM = 1000  # columns of all outputs; fewer, and a new Gram matrix costs less
 _CG_STEPS, _CG_TOL = 30, 1e-2  # of conjugate gradients, and the share of the gradient they leave
-_NO_SLOPE = 1e-8  # of the gradient at zero: without curved rows, the bias has nothing to gain
+_NO_SLOPE = 1e-8  # of the gradient at zero: below it, a bias without curved rows does not move
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -141,9 +141,9 @@ class NewtonMatrices:
     ) -> list[Any]:
         """Return ``function((output, its plan, its rows), *args)``, several outputs at a time.
 
-        Each has a thread to itself; matrices of all outputs need not fit. What the plans ask of
-        the rows takes one pass. Outputs of which every row is curved, as at zero, have one Gram
-        matrix: it is sent once.
+        Each has a thread to itself; matrices of all outputs need not fit at once. One pass over the
+        rows collects what the plans need. Outputs whose loss is curved at every row, as at zero,
+        share one Gram matrix, which is sent once.
         """
         results: list[Any] = []
         for start in range(0, len(outputs), self.at_once):
@@ -205,7 +205,7 @@ class NewtonMatrices:
         return None
 
     def direction(self, job: Job) -> Array:
-        """Return -H^-1 g of one output; without curved rows, of its bias alone if that can gain."""
+        """Return -H^-1 g of one output; without curved rows, only its bias moves, if that helps."""
         o, plan, _ = job
         factor = self.factor(job)
         o.history["hessian"].append(plan.kind)
@@ -273,7 +273,7 @@ class NewtonMatrices:
 def factored(gram: Any, ridge: Array, curvature: float = 1.0) -> Any:
     """Return L with L L' = curvature * gram + diag(ridge), where the Gram matrix is.
 
-    What the sum lacks to be positive definite is rounding: the ridge is raised until it is.
+    If rounding makes the sum indefinite, the ridge is raised until it is positive definite.
     """
     xp, on_host = namespace(gram), isinstance(gram, np.ndarray)
     if not bool(xp.all(xp.isfinite(gram))):

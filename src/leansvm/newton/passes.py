@@ -239,7 +239,7 @@ def _curved(loss: Loss, u: Any, s: Any) -> Any:
 
 @declare("y", "weight")
 def target_sums(block: Block, centre: Array) -> tuple[Any, float]:
-    """Return the weighted sums of the targets less a centre, and the sum of the weights."""
+    """Return the weighted sums of the targets minus a centre, and the sum of the weights."""
     y = as_float64(block.y) - like_rows(centre, block.y)
     xp = namespace(y)
     s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)

@@ -34,8 +34,8 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 _MATRICES = 7  # matrices of r x r at a time, besides those of tiles at work
 PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that need one
-_TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
-_ROUGH_TOL = 1e-2  # relative gradient and gap of solutions to compare, or to start others from
+_TOGETHER = 2**30  # most bytes of matrices of outputs that are solved at the same time
+_ROUGH_TOL = 1e-2  # relative gradient and gap of solutions that are only compared or start others
 _COMPARED = 256  # points of the largest basis on which values of C are compared
 _TIE_SHARE = 1e-3  # share of the loss added to the mistakes: several C may make no mistake
 _BETTER = 1e-3  # another C must lower the error by this share, so that rounding does not decide
@@ -186,13 +186,13 @@ class BestC:
 class SizeSearch:
     """Goes through the sizes of a basis with one solver, and through values of C at each of them.
 
-    Values of C are compared by the left-out rows that are misclassified, or by the loss of left-out
-    rows where decision values themselves matter, and sizes by that loss at the same C.
-    At the first, small size the candidates are compared upward and downward from C = 1 until the
-    error has risen twice. Every larger size starts from the best solution of the
-    one before. Up to 256 points it looks at the neighbours of its C, and beyond that it takes the
-    C that it has: close to the minimum, that needs few Newton steps. ``last`` is the size at which
-    to solve, None the one that pays; ``chosen`` are the rows that are basis points.
+    Values of C are compared by the number of misclassified left-out rows or, if the decision values
+    themselves matter, by the loss of left-out rows. Sizes are compared by that loss at the same C.
+    At the first, small size the search goes up and down from C = 1 until the error has risen twice.
+    Every larger size starts from the best solution of the previous size. Up to 256 points it also
+    tries the neighbours of its C; beyond that it keeps its C, because few Newton steps are enough
+    close to the minimum. ``last`` is the size at which to solve; None: the best one. ``chosen`` are
+    the rows that are basis points.
     """
 
     solver: NewtonSolver
@@ -208,7 +208,7 @@ class SizeSearch:
         self.position = middle if problem.compares else 0
         self.curve: dict[int, float] = {}  # error by position
         self.compared: list[tuple[int, float]] = []  # sizes, left-out loss
-        # misclassified rows are counted, but for numbers and probabilities their loss matters
+        # count misclassified rows; for numbers and probabilities use the loss instead
         classes = problem.margin and not isinstance(problem.loss, Logistic)
         self.by_mistakes = problem.compares and classes
 
@@ -250,14 +250,14 @@ class SizeSearch:
         return solutions
 
     def basis_rows(self, features: KernelFeatures) -> Rows | None:
-        """Return the basis rows at one size that do not count; None where points were given."""
+        """Return the basis rows at one size that do not count; None if points were given."""
         if self.chosen is None:
             return None
         kept = slice(features.size) if features.kept is None else features.kept
         return rows_inside(self.problem.blocks, self.chosen[kept][self.chosen[kept] >= 0])
 
     def _pays(self, found: BestC) -> bool:
-        """Whether a size is better than the one before, if need be at the next smaller C."""
+        """Whether a size is better than the previous one, possibly at the next smaller C."""
         enough = (1.0 - _FLAT_LOSS) * self.best.loss
         if found.least > enough and self.problem.compares and found.plan.features.size > _COMPARED:
             self._go(found, -1, 1)

@@ -37,7 +37,7 @@ class StateFeatures(FeatureMap):
         return self.n_columns
 
     def phi(self, X: Any, out: Any = None) -> Any:
-        """Refuse: there are values of the blocks' own rows alone."""
+        """Raise an error: only the values at the blocks' own rows are known."""
         raise ValueError("StateFeatures knows only the rows of its blocks.")
 
     def coefficients(self, theta: Array) -> Array:

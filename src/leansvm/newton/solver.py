@@ -29,12 +29,12 @@ Array = NDArray[np.float64]
 _FLAT_ENOUGH = 0.5  # the full step is taken if it leaves at most this share of the slope
 _ARMIJO = 1e-4  # and lowers the objective by at least this share of the slope
 _EXACT = 1e-3  # a line search ends when this share of the slope is left
-_CANCELLED = 1e-6  # the gradient at zero, as a unit, is at least this share of its terms
+_CANCELLED = 1e-6  # the unit of residuals is at least this share of the gradient's terms at zero
 _IDLE_STEPS, _FALL = 10, 0.01  # an output ends if in so many steps its objective falls by less
-# than this share of tol, and its gradient not to a half: rounding, or a zigzag from row to row
-_IDLE_ROUGH, _ROUGH = 3, 1e-3  # the same before the last stage, and for a tol above this
-_EASY, _EASY_STAGES = 1e2, 1e4  # C s that is reached from zero at once, without stages and with
-_ROUGH_TOL, _MOST_GOALS = 1e-2, 8  # where smaller C end, and how many there are
+# than this share of tol, and its gradient does not halve: only rounding or zigzagging is left
+_IDLE_ROUGH, _ROUGH = 3, 1e-3  # steps before the last stage, and whenever tol is above this
+_EASY, _EASY_STAGES = 1e2, 1e4  # largest C s solved directly from zero: without stages, with stages
+_ROUGH_TOL, _MOST_GOALS = 1e-2, 8  # tolerance at smaller C on the way, and most of these C
 _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
@@ -101,7 +101,7 @@ class NewtonSolver(NewtonMatrices):
 
     @property
     def theta(self) -> Array:
-        """Where the outputs are, width x outputs; a bias for the targets as they are."""
+        """Present coefficients, width x outputs; the bias is for targets that are not centred."""
         theta = np.stack([o.theta for o in self.outputs], axis=1)
         if self.centre is not None:
             theta[-1] += self.centre
@@ -156,7 +156,7 @@ class NewtonSolver(NewtonMatrices):
                     self.stopped = self.on_iteration(iteration, largest)
 
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
-        """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
+        """Change to more or fewer columns of the same basis; new columns start at zero."""
         assert isinstance(self.features, KernelFeatures)
         self.blocks.map(passes.resize, self.features, features)
         same, rho = min(features.size, self.features.size), np.ones(features.width)
@@ -182,7 +182,7 @@ class NewtonSolver(NewtonMatrices):
             o.state, o.lowest, o.idle = "running", (np.inf, np.inf), 0
             if moved:
                 o.theta = start[:, o.number].copy()
-                if loss.curvature_is_piecewise_constant:  # else an earlier one is near enough
+                if loss.curvature_is_piecewise_constant:  # otherwise an earlier one is close enough
                     o.gram = None
         unfinished = self._resized or any([o.stages for o in outputs])
         if not moved and not unfinished and self._loss is loss:  # only C is another
@@ -196,7 +196,7 @@ class NewtonSolver(NewtonMatrices):
             stages = loss.smoothing_path() if self._resized and not moved else (loss,)
             first, *later = self._stages(loss) if cold else stages
             for c, o in enumerate(outputs):
-                # each term may be large although all cancel, as where every row has both labels
+                # large terms may cancel, for example if every row occurs with both labels
                 terms = float(np.sqrt(at_zero.squares[c] * at_zero.squares[-1]))
                 slope = float(np.linalg.norm(at_zero.gradient[:, c]))
                 o.scale = max(slope, _CANCELLED * terms, _TINY)
@@ -206,7 +206,7 @@ class NewtonSolver(NewtonMatrices):
         self._check_convergence(outputs, tol)
 
     def _stages(self, loss: Loss) -> tuple[Loss, ...]:
-        """Losses to solve in turn from zero; least squares first where few rows are curved."""
+        """Losses to solve in turn from zero; least squares first if few rows are curved."""
         path = loss.smoothing_path()
         first = path[0]
         curved_at_zero = float(first.second_derivative(np.ones(1))[0]) > 0.1 * first.max_curvature
@@ -315,7 +315,7 @@ class NewtonSolver(NewtonMatrices):
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
             with np.errstate(all="ignore"):  # no curvature: not inside, then
                 newton = t - slopes / curves
-                far = (low > 0) & (high > 16 * low)  # many decades are crossed by their middle
+                far = (low > 0) & (high > 16 * low)  # across many decades: the geometric mean
                 middle = np.where(far, np.sqrt(low) * np.sqrt(high), 0.5 * (low + high))
             inside = (newton > low) & (newton < np.minimum(high, 10 * np.maximum(low, 1.0)))
             other = np.where(np.isfinite(high), middle, t * np.clip(t, 4.0, 1e30))
@@ -325,9 +325,9 @@ class NewtonSolver(NewtonMatrices):
     # ------------------------------------------------------------------ at the solution
 
     def _certified(self, C: float) -> Solution:
-        """Return the solution where the outputs are, with what certifies it."""
+        """Return the solution at the present coefficients, with its certificate."""
         outputs, theta, early = self.outputs, self.theta, list[Output]()
-        for o in outputs:  # stopped on the way: the loss that was asked for is certified
+        for o in outputs:  # if stopped before the last stage: certify the requested loss
             if o.stages:
                 o.loss, o.stages = o.stages[-1], []
                 early.append(o)

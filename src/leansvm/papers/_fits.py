@@ -44,7 +44,7 @@ called: list[str] = []
 def fit(model: Any, X: Any, y: np.ndarray) -> float:
     """Fit in place, without probabilities, and return the seconds.
 
-    There is no warning that a paper's iterations are too few.
+    Warnings that the iterations of a paper are too few are off.
     """
     if "calibrate" in model.get_params(deep=False):
         model.set_params(calibrate=False)

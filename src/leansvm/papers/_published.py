@@ -18,7 +18,7 @@ PAPERS = ("fang2019", "peng2016", "zhou2013", "zhou2016", "joshi")
 
 @dataclass(frozen=True)
 class Printed:
-    """A printed figure; `std` is None where the paper gives none."""
+    """A printed figure; `std` is None if the paper gives none."""
 
     mean: float
     std: float | None = None
@@ -34,7 +34,7 @@ class Row:
     published: Mapping[str, Printed]
     settings: Mapping[str, Any] = field(repr=False)  # of the whole table
     notes: tuple[str, ...] = ()
-    source: str | None = None  # set where the paper quotes somebody else's result
+    source: str | None = None  # set if the paper quotes somebody else's result
     definition: Mapping[str, str] | None = None
     beside: bool = False  # not in the paper: what this library offers instead
 

@@ -227,7 +227,7 @@ def _key(value: Any) -> str:
 
 
 def _pair(name: str, printed: Printed | None, ours: Mapping[str, float] | None) -> dict[str, Any]:
-    """Cells of one metric: paper, ours and, where it decides, the difference."""
+    """Cells of one metric: paper, ours and, if it decides, the difference."""
     how = metric(name)
     value, differs, difference = 0.0, False, ""
     if printed is not None and ours is not None:

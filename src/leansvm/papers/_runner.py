@@ -1,4 +1,4 @@
-"""Run experiments row by row: keep what is done, store each new row, say what is left out."""
+"""Run experiments row by row: keep finished rows, store each new row, say which are left out."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def row_names(
 
 
 def named(text: str, ids: Sequence[str]) -> list[str]:
-    """Return the rows that a text names: those with this id or name, or else those with this part.
+    """Return the rows with this text as their id or name, or else the rows that contain it.
 
     >>> named("toy", ["peng2016/table-1/RLSSVM, 4-point toy", "zhou2013/table-1/Hinge"])
     ['peng2016/table-1/RLSSVM, 4-point toy']

@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     BETTER = "better by more than 2 points"  # suspiciously good: a note says why it can be
     REACHED = "reached"  # as good as the paper's, or better
     WITHIN = "within tolerance"  # worse, but within what the table allows
-    SHORT = "short"  # worse than that
+    SHORT = "short"  # worse than the table allows
     MEASURED = "measured"  # nothing to judge: seconds
     BESIDE = "beside"  # not in the paper
     QUOTED = "quoted"  # by the paper, from somebody else

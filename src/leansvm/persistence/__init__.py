@@ -93,7 +93,7 @@ def save(
     UntrustedTypesError
         The model holds types that :func:`load` would refuse; nothing was written.
     ModelFileError
-        It holds something else that could not be read back; nothing was written.
+        The model holds something else that cannot be read back; nothing was written.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     with path.open("rb") as file:
         try:
             archive = zipfile.ZipFile(file)
-        except Exception as error:  # whatever a damaged list of parts leads to
+        except Exception as error:  # a damaged list of parts may raise anything
             raise ModelFileError(f"{path} is {_what_it_is(file)}") from error
         with archive:
             if _archive.FACTS not in archive.namelist():
@@ -234,7 +234,7 @@ def _damage_of(path: Path, saving: bool = False) -> Iterator[None]:
         yield
     except (ModelFileError, MemoryError):  # sizes are checked: the machine is too small
         raise
-    except Exception as error:  # zipfile, json, NumPy and skops raise what the content leads to
+    except Exception as error:  # zipfile, json, NumPy and skops raise many kinds of errors
         name = "" if type(error) is ValueError else type(error).__name__
         words = ": ".join(filter(None, (name, printable(str(error))[:300])))
         what = "was not written, as it could not be read back" if saving else "is damaged"

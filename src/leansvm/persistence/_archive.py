@@ -26,7 +26,7 @@ _MAX_FACTS = 2**24  # bytes, more only where they hardly pack
 _MAX_PARTS = 100_000
 # bytes that all parts, and the schema, may unpack to: (times the size of the file, and more)
 _MOST_UNPACKED, _MOST_SCHEMA = (4, 32 * 2**20), (1, 2**21)
-_MORE_PIECES = 100_000  # of a schema beyond those of its nodes
+_MORE_PIECES = 100_000  # pieces that a schema may have in addition to those of its nodes
 _MOST_ENTRIES = 1000  # of a sparse matrix's archive, some of which its numbers may imitate
 # arrays of a sparse matrix, and how many bytes they may have: SciPy makes Python's numbers of some
 _SPARSE_PARTS = dict.fromkeys(("data", "indices", "indptr"), math.inf)
@@ -66,7 +66,7 @@ def check_regular(path: Path) -> None:
 
 
 def check_parts(archive: zipfile.ZipFile, size: int, *, packed: bool = True) -> None:
-    """Refuse archives that list encrypted, too large or duplicate parts; or any packed ones."""
+    """Refuse encrypted, too large or duplicate parts and, unless ``packed``, compressed parts."""
     parts = archive.infolist()
     if len({part.filename for part in parts}) < len(parts) or len(parts) > _MAX_PARTS:
         raise ValueError("it has duplicate part names, or too many parts")

@@ -1,7 +1,7 @@
 """Checks of a loaded model before it is used.
 
-Compiled code reads as many numbers as the shapes say. A file may say anything: here the arrays of
-a model are compared with each other, and indices with what they point into.
+Compiled code reads as many numbers as the shapes say, and a file may say anything. So the arrays of
+a model are compared with each other, and indices with the arrays that they refer to.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def own_types() -> dict[str, type]:
 
 
 def plain_types(schema: Any) -> dict[str, type] | None:
-    """Return the types that a schema names, by their full names; None where skops is needed."""
+    """Return the types that a schema names, by their full names; None if skops is needed."""
     found: dict[str, type] = {}
     for node in nodes_of(schema):
         loader, module, name = node["__loader__"], node["__module__"], node["__class__"]
@@ -134,7 +134,7 @@ class _NotPlainError(Exception):
 
 
 def write(model: Any) -> tuple[dict[str, bytes], Any] | None:
-    """Return the arrays of a model, by name, and its schema; None where skops is needed."""
+    """Return the arrays of a model, by name, and its schema; None if skops is needed."""
     writer = _Writer()
     try:
         schema = writer.node(model) | {"protocol": PROTOCOL, "_skops_version": "0.11"}

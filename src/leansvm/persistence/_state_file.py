@@ -1,8 +1,8 @@
 """States in files: a zip archive of arrays in NumPy's format and of facts in JSON.
 
-Nothing is packed, and no part may declare more bytes than it has in the file: reading takes a few
-times the bytes of the file. Every array has the type that it is written with: sums in another one
-would be numbers of another accuracy. There is no pickle.
+Nothing is packed, and no part may declare more bytes than it has in the file, so that reading takes
+a few times the bytes of the file. Every array must have the type with which it was written, because
+sums of another type would have another accuracy. There is no pickle.
 """
 
 from __future__ import annotations

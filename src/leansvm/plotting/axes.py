@@ -16,7 +16,7 @@ def new_axes() -> Any:
 
 
 def new_grid(count: int) -> Any:
-    """Return so many axes of a new figure, in rows of three, and four in rows of two."""
+    """Return so many axes of a new figure, in rows of three (four axes: in rows of two)."""
     columns = 2 if count == 4 else 3
     width, height = min(count, columns), -(-count // columns)
     size = (3.0 * width, 2.6 * height)
@@ -27,7 +27,7 @@ def new_grid(count: int) -> Any:
 
 
 def few_dates(ax: Any) -> None:
-    """Let an axis of dates have so few of them that they can be read side by side."""
+    """Put so few dates on an axis that they do not overlap."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     places = AutoDateLocator(minticks=2, maxticks=5)

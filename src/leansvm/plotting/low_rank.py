@@ -109,8 +109,8 @@ class LowRankDisplay:
         Parameters
         ----------
         estimator : LowRankLSSVC or LowRankLSSVR
-            Fitted model, or a pipeline that ends with one; what its steps shift and scale is drawn
-            in the units of the columns.
+            Fitted model, or a pipeline that ends with one. If its steps shift and scale columns,
+            the picture is in the units of the original columns.
         X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
             Rows that span the plane; features that are not drawn are held at their medians.
         y : array-like of shape (n_samples,), default=None
@@ -245,7 +245,7 @@ def _most_important(estimator: Any, X: NDArray[np.float64]) -> tuple[int, ...]:
 
 
 def _note(names: list[str], pair: tuple[int, int], *, chosen: bool) -> str:
-    """Say which features are drawn and what happens to the others; nothing where there are none."""
+    """Say which features are drawn and what happens to the others; nothing if there are none."""
     if len(names) == 2:
         return ""
     held = f"the other {len(names) - 2} held at their medians"

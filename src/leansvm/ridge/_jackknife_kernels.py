@@ -13,7 +13,7 @@ def count_better(
 ) -> None:
     """Add s_i to counts_xk where the margin of row i beats that of class k at x, both without i.
 
-    The margin of class k is f_k less the largest of the others; without row i the values at x
+    The margin of class k is f_k minus the largest of the others; without row i the values at x
     are f_k - S_i(x) r_ik.
     """
     n_classes = values.shape[1]

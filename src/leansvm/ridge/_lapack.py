@@ -1,8 +1,8 @@
 """Routines of LAPACK and BLAS for symmetric matrices, without Python's lock.
 
 SciPy's `eigh` keeps the lock while LAPACK works, minutes for ten thousand rows: no other thread
-runs, and Ctrl-C is not answered. The same routines of the same library are called here by ctypes,
-which gives the lock away.
+runs, and Ctrl-C has no effect. Here ctypes calls the same routines of the same library and releases
+the lock.
 """
 
 from __future__ import annotations

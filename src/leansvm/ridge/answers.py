@@ -1,7 +1,7 @@
-"""Questions after a fit of the squared loss, from its small matrix and its training rows.
+"""Answers after a fit of the squared loss, from its small matrix and its training rows.
 
-`Answers` combines the fitted model (`Fitted`) with its training rows. At the first question it
-computes the models without each row, or without each fold, and keeps them.
+`Answers` combines the fitted model (`Fitted`) with its training rows. The models without each row,
+or without each fold, are computed when they are first needed, and kept.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from leansvm.rows import class_numbers, column_per_class
 
 Array = NDArray[np.float64]
 _SAFE = 1e3  # of C s k(x, x); up to here leverages from the small matrix have ten digits
-_EVEN_CLASSES = 0.5  # the smallest class, as a share of the largest, of classes of about one size
+_EVEN_CLASSES = 0.5  # classes count as equal-sized if smallest / largest is at least this
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
     "This model does not know its training rows: it came from a file, a pickle, batches or a "
     "state. Call keep_rows(X, y) with them first."
 )
 _OTHER_ROWS = (
-    "The rows are not those that the model was fitted on, or they were changed since then: pass "
+    "These are not the rows that the model was fitted on, or they have changed since then: pass "
     "the same X, y and sample_weight."
 )
 
@@ -189,8 +189,8 @@ class Answers:
         errors = found.residual * (1.0 - found.leverage)[:, None]
         total = 0.5 * fitted.C * float(np.sum(weight * errors * found.target))
         spread = fitted.C * float(np.sum(weight * found.target**2))
-        # of y; a fit adds up float32 rows in float32 where that loses 1e-3 of its spread at most,
-        # and much work in single precision where it loses little of the left-out error
+        # shares of y: a fit adds up float32 rows in float32 if that loses at most 1e-3 of the
+        # spread of y, and large sums in single precision if the left-out error hardly grows
         relative, rounding = 1e-3, 1e-6 if self.data.X.dtype == np.float32 else 1e-9
         width = 0 if fitted.features is None else fitted.features.width
         if width and len(weight) * width**2 >= nested.WORK_FOR_SINGLE:

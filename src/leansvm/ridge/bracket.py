@@ -1,10 +1,10 @@
-"""C by a bracketing search, where an eigen-decomposition and a pass over all rows cost too much.
+"""C by a bracketing search, if an eigen-decomposition and a pass over all rows take too long.
 
 A value of C costs a Cholesky factor of M + 1/C, with M the sums over all rows, and the leverages of
-some rows: r^3 / 3 + v r^2 flops for r points and v rows, drawn from all rows that count with rare
-classes well represented; what each stands for makes the mean of their left-out errors an unbiased
-estimate of that of all rows. The search begins at the C that comparing sizes has found, or at the
-best one of the first few hundred columns.
+some rows: r^3 / 3 + v r^2 flops for r points and v rows. These rows are drawn from all rows that
+count, rare classes more often; each has a weight, the number of rows that it represents, so that
+the mean of their left-out errors is an unbiased estimate for all rows. The search begins at the C
+that comparing sizes has found, or at the best C for the first few hundred columns.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def solve_by_some_rows(
     criterion: Criterion,
     model: RidgeModels | None = None,
 ) -> Solution:
-    """Choose C by the left-out errors of rows that stand for all; keep those at the C taken.
+    """Choose C by the left-out errors of rows that represent all; keep the errors at this C.
 
-    At one C, which may have been chosen already with its ``model``, the rows only calibrate.
+    If there is only one C, which may come with its ``model``, the rows only calibrate.
     """
     known, several, curve = criterion.known, np.ndim(criterion.C) == 1, None
     evaluation = None if known is None else known.evaluation
@@ -92,9 +92,9 @@ def search(
 ) -> ChosenC:
     """Return the best C, its model, and the errors at the candidates that were tried.
 
-    The search begins at the C that is ``known``; its model, where it has one, is not made again. A
-    large basis is left to the end: its first columns say where the best of several C is, and the
-    curve is theirs. If its model is known, it is taken: its C was found for half of its points.
+    The search begins at the ``known`` C, whose model, if there is one, is not made again. In a
+    large basis, the first columns alone compare values of C, and the errors are theirs; the model
+    on all columns comes last. If it is known, its C was found on half of the points and stays.
     """
     order = np.argsort(candidates, kind="stable")
     values, width = candidates[order], len(equations.c)
@@ -145,7 +145,7 @@ class _CEvaluator:
 def bracket(
     error_at: Callable[[int], float], start: int, count: int, step: int = _STRIDE
 ) -> dict[int, float]:
-    """Return the errors at the positions tried: until both neighbours of the best are no better.
+    """Return the errors at the positions tried, until both neighbours of the best are no better.
 
     Steps double from the second on until the best lies between two others; then gaps are halved.
     """

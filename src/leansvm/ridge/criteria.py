@@ -2,8 +2,8 @@
 
 The residual of a row in the model without it is e / (1 - h), with its residual e and leverage h.
 If the target of a basis row x_i is left out, its function k(., x_i) stays in the model, and nearby
-rows decide its coefficient. Its error then grows with C and with the basis; that of a new row does
-not. So rows outside of the basis compare the models, if there are enough of them. If all rows are
+rows decide its coefficient. The error of this row then grows with C and with the basis; that of new
+rows does not. So rows outside of the basis compare the models, if they are enough. If all rows are
 in the basis, left-out errors equal those of refitting without the row. If weights differ, few rows
 (a rare class, say) may weigh as much as all others: a class with few rows outside is judged by all
 of its rows. If left-out errors of all rows would take too long, only some rows are left out, one
@@ -43,7 +43,7 @@ _BLURRED = 0.5  # smaller margins count as mistakes in part, so that no single r
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # factors of the log odds; the best one counts
 _MANY_POINTS, _WORK_OF_ALL_ROWS = 1000, 1e10  # with more points, or rows x points^2, rows are drawn
 _EVALUATION_ROWS = 2000  # rows that are drawn
-_CALIBRATION_ROWS = 10_000  # rows at most that are drawn for one model, where they cost no more
+_CALIBRATION_ROWS = 10_000  # most rows drawn for a single model; fewer if they cost more
 _WORTH_SINGLE = 5e8  # rows x coordinates^2 from which single precision saves time
 _IN_SINGLE = 1e-5  # smallest ridge, over the largest eigenvalue, that allows it
 _RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
@@ -67,7 +67,7 @@ class ChosenC:
 
     error: float
     C: float
-    curve: Array | None = None  # errors at the candidates, nan where one was not tried
+    curve: Array | None = None  # errors at the candidates, nan if one was not tried
     model: RidgeModels | None = None
     evaluation: EvaluationRows | None = None
 
@@ -82,7 +82,7 @@ class Criterion:
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
     basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
     judge: str = "squared"  # loss of left-out rows that "loo" averages
-    known: ChosenC | None = None  # what comparing sizes has found out about this one
+    known: ChosenC | None = None  # the best C, if comparing sizes has found it
     seed: int = 0  # of the rows that are drawn to judge: the same ones in all comparisons of a fit
 
 
@@ -92,8 +92,8 @@ class Criterion:
 def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the basis rows that do not count: those of classes with enough other rows.
 
-    Where all rows have the same weight, or targets are numbers, these are all basis rows; none
-    where too few other rows would be left. One pass over targets and weights, if there are any.
+    If all rows have the same weight, or targets are numbers, these are all basis rows; if too few
+    other rows would be left, none. One pass over targets and weights, if there are any.
     """
     n, n_inside = blocks.n_rows, len(basis_rows)
     if blocks.weighted and len(basis_rows):
@@ -144,8 +144,8 @@ def draw_evaluation_rows(
 ) -> EvaluationRows:
     """Draw rows to evaluate models on, none of the ``basis_rows`` that do not count.
 
-    For ``one_model`` more rows are drawn, which makes probabilities better: no search over C
-    repeats the work.
+    For ``one_model`` more rows are drawn, which makes probabilities better. That is affordable,
+    because no search over C repeats the work.
     """
     rng, count = np.random.RandomState(seed), _EVALUATION_ROWS
     if one_model:
@@ -167,7 +167,7 @@ class LeftOutResiduals:
 
 @declare(keeps=(LeftOutResiduals, MomentRows, ColumnRows))
 def pop_left_out(block: Block, *models: int) -> tuple[Array, ...]:
-    """Return the residuals in some of the models; let go of all that leaving out needed."""
+    """Return the residuals in some of the models; drop everything else kept for leaving out."""
     for kind in (MomentRows, ColumnRows):
         block.state.pop(kind, None)
     residuals, found = block.state.pop(LeftOutResiduals).residuals, []
@@ -324,7 +324,8 @@ def standard_error(values: Array, weight: Array) -> float:
 def first_of_the_best(errors: Array) -> int:
     """Return the place of the first error that equals the smallest one up to rounding.
 
-    Errors level out at large C. There another machine would find another place of the smallest.
+    Errors are nearly constant at large C, where another machine, which rounds differently, would
+    find the smallest one at another place.
     """
     if not np.isfinite(errors).any():
         return 0

@@ -68,8 +68,8 @@ def solve_for_every_C(
     ``K`` (C-contiguous) is overwritten. The criterion is summed over outputs: GCV is
     n RSS / (n - tr)^2 with n = ``count`` (the sum of weights), leave-one-out is
     sum s (left-out residual)^2 / sum s, without ``basis_rows``.
-    Negative eigenvalues that rounding of the kernel values (``eps``) explains count as zero.
-    Objective, residual and gap are left to the caller, who may still have the kernel.
+    Negative eigenvalues that may come from rounding of the kernel values (``eps``) count as zero.
+    The caller computes objective, residual and gap, if it still has the kernel.
     """
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
@@ -164,9 +164,10 @@ def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Arra
 
 
 def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Criterion) -> Solution:
-    """Leave-one-out and GCV where the basis is nearly all rows: both cancel in the primal.
+    """Leave-one-out and GCV if the basis is nearly all rows.
 
-    The same model is the dual LS-SVM with the kernel Phi Phi', where they do not.
+    In the primal, cancellation would destroy both. The dual LS-SVM with the kernel Phi Phi' is the
+    same model, without cancellation.
     """
     features = equations.features
     if isinstance(features, KernelFeatures):

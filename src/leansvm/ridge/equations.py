@@ -6,7 +6,7 @@ normal equations of zhou2016, (9) and (11):
     (M + I/C) theta = Phi_c' S y_c,    b from the means.
 
 A penalised bias is a constant column 1/sqrt(A) of Phi. Models for every C, or of every size, come
-from one factor: it has coordinates e = Q'phi of a (centred) row in which many models are simple:
+from one factor. It gives coordinates e = Q'phi of a (centred) row, in which all models are simple:
 
 - M = V diag(sigma) V' (`models_of_C`): theta = V z / (sigma + 1/C) with z = V'c, and leverages
   h = sum_j e_j^2 / (sigma_j + 1/C).
@@ -70,7 +70,7 @@ def keep_rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> None:
 def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
     """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed.
 
-    Kept rows must be of these features and this shift: `drop_rows_of_Z` before there are others.
+    Kept rows must belong to these features and this shift: call `drop_rows_of_Z` before a change.
     """
     known = block.state.get(MomentRows)
     if known is not None:
@@ -122,7 +122,7 @@ class NormalEquations:
     mean_phi: Array
     mean_y: Array
     free_bias: bool
-    a: Array | None = None  # sums of the columns where the bias is free, or none to subtract
+    a: Array | None = None  # sums of the columns; None unless the bias is free
 
     def matrix(self, lam: float = 0.0) -> Any:
         """Return M + lam I, a new matrix where ``gram`` is; on the host no other is made."""
@@ -264,7 +264,7 @@ class RidgeModels:
 
 
 def gcv(rss: Array, freedom: Any, n: float) -> Array:
-    """Return n RSS / (n - trace)^2, given n - trace; infinite where no freedom is left."""
+    """Return n RSS / (n - trace)^2, given n - trace; infinite if no freedom is left."""
     enough = freedom > 1e-10 * n
     return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, freedom, 1.0) ** 2, np.inf)
 
@@ -275,8 +275,8 @@ def gcv(rss: Array, freedom: Any, n: float) -> Array:
 def models_of_C(equations: NormalEquations, candidates: Array, place: Any = None) -> RidgeModels:
     """Return the models at several C by one eigen-decomposition, on the host or at ``place``.
 
-    A direction in which both M and c are rounding (a constant function in the span of a centred
-    basis) has no part in the solution; C would multiply its noise.
+    The solution leaves out directions in which M and c are only rounding (for example a constant
+    function in the span of a centred basis), because C would multiply their noise.
     """
     if place is None:
         values, vectors = np.linalg.eigh(equations.matrix())  # SciPy's would keep Python's lock

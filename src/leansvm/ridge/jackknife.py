@@ -8,8 +8,8 @@ As |S_i(x)| <= sqrt(h(x)) sqrt(s_i h_i), most rows have an R_i that is too small
 largest for any x of a tile. They are skipped: the result is exact, and little is computed.
 
 CV+ leaves out each of K folds instead. On a small basis f - f_-k comes from the sums of every fold
-(`kfold`); where all rows are basis points from f_-g(x) = f(x) - S_g(x)'r_g with
-r_g = T_gg^-1 beta_g, the group's residuals without it.
+(`kfold`). If all rows are basis points, it comes from f_-g(x) = f(x) - S_g(x)'r_g, where
+r_g = T_gg^-1 beta_g are the residuals of group g in the model without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TIE = 1e-6  # of the spread of left-out errors
 
 @dataclass
 class FoldModels:
-    """f - f_-k of every fold, as coefficients on places of rows, and the rows' residuals."""
+    """The functions f - f_-k of all folds, by coefficients, and the rows' left-out residuals."""
 
     features: FeatureMap | DualLeftOut  # what makes columns of rows
     shift: Array  # columns x outputs x folds
@@ -132,9 +132,9 @@ def jackknife_margins(
 ) -> tuple[Array, Array]:
     """Return how far the interval reaches below and above f(x), rows x outputs.
 
-    ``counted`` are the training rows whose errors are looked at. With ``adaptive`` R_i and the
-    width at x are in units of sqrt(1 + variance there of f_-i, the same model for both): that of
-    f(x) + S_i(x)^2 / (s_i (1 - h_i)).
+    ``counted`` are the training rows whose errors are used. With ``adaptive``, R_i and the width at
+    x are in units of sqrt(1 + the variance of f_-i at x_i, or at x). The variance of f_-i at x is
+    that of f(x) + S_i(x)^2 / (s_i (1 - h_i)).
     """
     weights = model.weight[counted]
     k = rank_of(alpha, weights)
@@ -190,10 +190,10 @@ def fold_margins(
 
 
 def tie_margin(residual: Array, weight: Array, values: Array) -> Array:
-    """Return by how much both ends are moved outwards, so that a tie counts as inside.
+    """Return by how much to move both ends outwards, so that targets equal to an end are inside.
 
     If many targets are equal (0/1, rounded numbers) and f is nearly constant, an end of the
-    interval is such a target, up to rounding.
+    interval equals such a target, up to rounding.
     """
     spread = np.sqrt(np.average(residual**2, axis=0, weights=weight))
     return np.asarray(_TIE * spread + 8 * np.finfo(np.float64).eps * np.abs(values))

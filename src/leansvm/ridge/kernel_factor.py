@@ -55,7 +55,7 @@ class Factor:
 
 
 def factored(K: Any, ridge: Array) -> Factor:
-    """Factor K + diag(ridge); ``K`` is overwritten. LinAlgError where it is not definite."""
+    """Factor K + diag(ridge); ``K`` is overwritten. LinAlgError if it is not definite."""
     return Factor(K, ridge) if foreign_namespace(K) is None else _DeviceFactor(K, ridge)
 
 

@@ -169,7 +169,7 @@ def _add_up_cells(
 ) -> Array:
     """Return the Gram matrices of folds x parts of the rows; ``shares`` are where parts end."""
     given, n_folds = folds.folds_of_groups(blocks.n_rows), folds.count(blocks.n_rows)
-    if given is not None:  # it goes to every worker
+    if given is not None:  # every worker gets the folds
         given = given.astype(np.min_scalar_type(n_folds))
     grams = blocks.sum(_grams_of_block, features, shift, n_folds, given, shares)
     return np.asarray(grams.reshape(n_folds, len(shares), *grams.shape[1:]))
@@ -183,9 +183,9 @@ def add_batch(
     criterion: Criterion,
     budget: int,
 ) -> Sums | FoldSums:
-    """Add more rows to sums; where folds begin later, the rows so far are in none of them.
+    """Add more rows to sums; if folds begin later, the rows so far are in none of them.
 
-    Folds that are groups do not go on: they are refused where they choose C, else forgotten.
+    Folds of groups cannot go on: an error says so if they choose C, otherwise they are forgotten.
     """
     before, by_folds = before.on_host(), criterion.name == "kfold"
     if not by_folds and (isinstance(before, Sums) or before.by_groups):
@@ -200,7 +200,7 @@ def add_batch(
 
 
 def _more_folds(before: Sums | FoldSums, asked: KFoldSums | None) -> KFoldSums:
-    """Return the folds that more rows go into: as many as there are, by a hash of the rows."""
+    """Return the folds for more rows: as many as before, by a hash of the rows."""
     there, of_groups = None, asked is not None and asked.groups is not None
     if isinstance(before, FoldSums):
         there, of_groups = len(before.grams), of_groups or before.by_groups

@@ -1,15 +1,15 @@
 """How large a basis? Sizes of one nested basis, compared by leave-one-out.
 
 In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
-of the first k points: a larger size only adds columns, and to the sums only new products with them.
+of the first k points. So a larger size only adds columns, and the sums get only products with them.
 One factor gives the left-out errors of all sizes at one C (`equations`), another one those of all C
 at one size; larger sizes look for C near that of half their points. The basis doubles while that
 lowers the error by 1 %. Then the smallest size whose error is within 0.2 % of the best is taken,
 and C is chosen for it. To compare sizes, 10,000 rows and the left-out errors of 2,000 of them are
 enough.
 
-Large sizes are added up in single precision where the model of the size before loses nothing to it,
-as its values at some rows tell.
+Large sizes are added up in single precision if the model of the previous size loses nothing by it;
+its values at some rows tell.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ from leansvm.ridge.sums import FIRST_ROWS, Sums, moments_of_targets
 from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
 
 Array = NDArray[np.float64]
-# from 2,000 points on a size costs seconds: it is tried where the one before saved so much
+# a size above 2,000 points costs seconds: it is tried only if the previous one saved this share
 _LARGE, _LARGE_GAIN = 2000, 0.06
 _ALIKE_ERRORS = 0.002  # sizes whose errors are this close are alike
 _SIZE_RATIO = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
 _ROWS_TRIED_AS_POINTS = 2000  # all of them may become points
-_NEARBY = 4.0 ** np.arange(-2, 3)  # times C: both sizes are compared at their best of these
+_NEARBY = 4.0 ** np.arange(-2, 3)  # factors of C; of each of two sizes the best one counts
 _EVERY_C = 512  # points, up to which an eigen-decomposition finds the error of every C
-_SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
-_ROWS_THAT_ALL_JUDGE = 2500  # of more rows, some are drawn to judge
-WORK_FOR_SINGLE = 4e9  # rows x points^2 from which on single precision is worth while
+_SOME_C = 1024  # points, up to which a search finds C; larger bases are compared at that C
+_ROWS_THAT_ALL_JUDGE = 2500  # up to so many rows, all are left out; of more, a sample
+WORK_FOR_SINGLE = 4e9  # rows x points^2 above which single precision pays
 MOST_LOST = 2e-3  # of the left-out error, that single precision may add
 _MORE_LOST = 4.0  # times as much may be lost at twice the size
 
@@ -87,8 +87,8 @@ class NestedFit:
     budget: int  # bytes that blocks may keep
     indices: NDArray[np.intp] | None  # rows that may become points, in order
     evaluation: EvaluationRows | None  # rows whose left-out errors are compared; None: all rows
-    judges: RowBlocks  # these rows
-    basis_rows: NDArray[np.intp] | None  # those of them that do not count
+    judges: RowBlocks  # the rows of ``evaluation``, or all
+    basis_rows: NDArray[np.intp] | None  # rows of ``judges`` that do not count
     may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
@@ -136,7 +136,7 @@ class NestedFit:
     def best_C(self, candidates: Array, near: float | None = None) -> ChosenC:
         """Return the best C of all points; with many points the best one near a known C.
 
-        Where many points are judged at one C only, give that one as the only candidate.
+        To evaluate many points at one C only, pass this C as the only candidate.
         """
         size = self.features.size  # 0 if all points were dropped
         errors = partial(left_out_errors, self.judges, self.equations, basis_rows=self.basis_rows)
@@ -342,7 +342,7 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     doublings = max(0, round(np.log2(max(largest, 1) / _FIRST_NESTED)))
     size, best, found = int(np.ceil(largest / 2**doublings)), np.inf, None
     while True:
-        # what is behind: sizes quadruple the work
+        # share of the work that is done: each size takes four times as long
         step(0.0, reached=min((size / _TYPICAL) ** 2 / 4, 0.8))
         fit.extend(size)
         C = None if found is None else found.C
@@ -358,7 +358,7 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     steps = np.arange(1 + 2 * np.log2(max(kept / _FIRST_NESTED, 1.0)))
     sizes = np.unique(np.rint(kept * _SIZE_RATIO**-steps)).astype(np.intp)
     errors = fit.errors_of_sizes(sizes, found.C, found)
-    # a smaller size may have been better than any of these, at another C: then the best of them
+    # the best error so far may be of a smaller size at another C, lower than all of these
     enough = max((1.0 + _ALIKE_ERRORS) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
     compared = {"sizes": sizes, "errors": errors, "C": found.C}
@@ -367,10 +367,10 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
         return lean, compared, found
     if not 0 < 2 * lean <= largest or out_of_time(growth=4.0):
         return lean, compared, found
-    # All rows may become points: sizes in between were judged by basis rows too, whose left-out
-    # errors are too large (`criteria`), and doubling ended early. The lean model and that of all
-    # rows are judged by the rows that are no points of the lean one: their left-out errors are
-    # those of new rows in both.
+    # All rows may become points: the errors of sizes in between include basis rows, whose left-out
+    # errors are too large (`criteria`), so doubling ended early. Now the lean model and the model
+    # on all rows are compared on the rows that are not points of the lean one: in both models,
+    # their left-out errors are like those of new rows.
     chosen = indices[fit.features.kept[:lean]]
     before, fit.basis_rows = fit.basis_rows, rows_inside(fit.blocks, chosen)
     fit.extend(largest)

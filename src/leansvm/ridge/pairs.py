@@ -2,7 +2,7 @@
 
 With coordinates w of rows and g_ij = w_i'w_j, the sums q_i = sum_j g_ij^2 c_j have two forms:
 
-- by pairs, a tile of rows with another at a time: m^2 r flops for m rows and r coordinates;
+- by pairs, for two tiles of rows at a time: m^2 r flops for m rows and r coordinates;
 - by q_i = w_i'(W'diag(c) W) w_i: 2 m r^2 flops for every column of c.
 """
 

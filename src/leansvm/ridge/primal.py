@@ -58,10 +58,10 @@ _NO_ROOM = (
     "{:.3g}: scale sample_weight up, use fewer basis points, or set C to a number."
 )
 _MOST_WORK, _ALWAYS_TRIED = 2.5e11, 2000  # rows x points^2 on a host; points that may cost more
-_MOST_POINTS = 4000  # points, but on devices that are fast in double precision
-# sizes are compared on all rows where these are so few, otherwise on a sample
+_MOST_POINTS = 4000  # points; more only on devices that are fast in double precision
+# sizes are compared on all rows if there are at most so many, otherwise on a sample of so many
 _ROWS_COMPARED_WHOLE, _ROWS_COMPARED = 15_000, 10_000
-_FLOAT32_LOSS = 1e-3  # of the spread of y, where no left-out error is known
+_FLOAT32_LOSS = 1e-3  # allowed share of the spread of y if no left-out error is known
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class SummedBasis:
     kept: int = 0  # bytes of the rows of Z that blocks still hold: leave-one-out reads them again
     dropped: int = 0  # points that depend on others
     sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
-    solution: Solution | None = None  # where comparing sizes has solved at this one
-    judged: ChosenC | None = None  # what comparing sizes on all rows has found out
+    solution: Solution | None = None  # if comparing sizes has solved at this size
+    judged: ChosenC | None = None  # the best C, if sizes were compared on all rows
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class SparseProblem:
         return replace(features, single=bool(clear))
 
     def _add_up(self, basis: Basis, features: KernelFeatures) -> SummedBasis:
-        """Run over the rows once; blocks keep their rows of Z where leave-one-out needs them."""
+        """Run over the rows once; blocks keep their rows of Z if leave-one-out needs them."""
         blocks, kept = self.blocks, self._kept_bytes(features.width, features.in_state)
         with self.phases("sums"), limited_blas():
             shift = first_shift(blocks, features, self.bias_penalty == 0)
@@ -167,10 +167,10 @@ class SparseProblem:
     ) -> SummedBasis:
         """Choose the size of the basis by leave-one-out, also if another criterion chooses C.
 
-        Of a nested basis that costs nothing to choose, such as a random one, all sizes are compared
-        in one pass (`nested.choose_size`), and the smallest that is nearly as good as the best is
-        taken. Others are chosen again at every size, which doubles (`_double_size`), beginning with
-        the ``n_earlier`` points of an earlier fit.
+        If a basis is nested and costs nothing to choose, such as a random one, all sizes are
+        compared in one pass (`nested.choose_size`), and the smallest that is nearly as good as the
+        best is used. Other bases are chosen again at every size; sizes double (`_double_size`) and
+        begin with the ``n_earlier`` points of an earlier fit.
         """
         place = self.blocks.place  # memory and time allow so many points
         largest = min(largest, max(points_within(self.budget, MATRICES * self.folds), 1))
@@ -183,7 +183,7 @@ class SparseProblem:
             return self._double_size(points_of, max(FIRST_SIZE, n_earlier), largest)
         with self.phases("select"):
             basis = points_of(largest)
-            drawn, blocks = None, self.blocks  # sizes are compared on all rows, or on some for all
+            drawn, blocks = None, self.blocks  # compare sizes on all rows, or on a sample
             if blocks.n_rows > _ROWS_COMPARED_WHOLE:
                 wanted = _ROWS_COMPARED if place is None else max(_ROWS_COMPARED, 4 * largest)
                 count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
@@ -297,8 +297,8 @@ def solve_sums(
 ) -> Solution:
     """Solve at one C, or at the best of several by folds, GCV (from the sums) or leave-one-out.
 
-    Leave-one-out runs over the blocks again: they must hold all rows of the sums. So does GCV
-    where the basis is nearly all rows; batches, of which the sums alone are left, do without.
+    Leave-one-out runs over the blocks again, so they must hold all rows of the sums. So does GCV if
+    the basis is nearly all rows, except after batches, of which only the sums are left.
 
     - folds choose C: `_solve_by_folds`
     - one C, no left-out residuals: here, by Cholesky
@@ -347,7 +347,7 @@ def solve_sums(
         chosen = replace(criterion, C=C, known=None)
         found = solve_by_some_rows(blocks, equations, chosen, model)
         return replace(found, curve=curve, error=float(curve[best]))
-    # at one C by triangular solves, which lose fewer digits than the inverse in the models
+    # triangular solves at one C lose fewer digits than the inverse in the models
     theta = models.theta(best) if several else theta_at(equations, C)
     if criterion.left_out:
         if not (by_loo and kept):

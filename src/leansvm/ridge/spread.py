@@ -2,9 +2,9 @@
 
 A new target minus f(x) has the spread sigma(x) sqrt(1 + v(x)): v is the variance of f(x) over that
 of the noise (`leansvm.ridge.without_row`). log sigma is learned from log(|r_i| / sqrt(1 + v_i)): a
-parabola in f, as errors often grow with the target, and a ridge with the model's kernel on the rest
-whose C comes from leave-one-out, nearly zero where nothing is left to learn.
-The quantiles of r_i over its spread, in the models without row i, are taken for all x.
+parabola in f, because errors often grow with the target, plus a ridge regression of the rest with
+the model's kernel. Leave-one-out chooses its C, which is nearly zero if nothing is left to learn.
+For every x, the quantiles are those of r_i divided by its spread in the model without row i.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 _ROWS, _POINTS = 10_000, 200  # training rows whose residuals are looked at; basis of the spread
 _CANDIDATES = np.logspace(-4, 4, 17)  # of C of the spread
 _INNER = 2.0  # standard deviations of f; the parabola is constant beyond, where rows are few
-_LEAST_ERROR = 0.02  # of the median error: smaller ones count as this, or their logs would decide
+_LEAST_ERROR = 0.02  # of the median error: smaller errors count as this, or their logs would decide
 
 
 @dataclass(frozen=True)

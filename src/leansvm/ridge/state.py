@@ -86,7 +86,7 @@ class FitState:
     sums: Sums | FoldSums
     n_rows: int
     bias_penalty: float  # 0: free, inf: none
-    selected: NDArray[np.intp]  # rows in the order of choice; -1: a point that is none of the rows
+    selected: NDArray[np.intp]  # row numbers in the order of choice; -1: a point that is no row
     among: NDArray[np.bool_] | None  # whether one of the rows is equal to a point; None: unknown
     classes: NDArray[Any] | None = None  # None: numbers
     class_weight: Array | None = None
@@ -116,7 +116,7 @@ class FitState:
 
     @property
     def n_folds(self) -> int:
-        """Number of folds; 0 where there are none."""
+        """Number of folds; 0 if there are none."""
         return len(self.sums.grams) if isinstance(self.sums, FoldSums) else 0
 
     @property
@@ -135,7 +135,7 @@ class FitState:
         return self.features.points
 
     def spread(self) -> Array:
-        """Return the standard deviation of every target; ones where there are no rows."""
+        """Return the standard deviation of every target; ones if there are no rows."""
         sums = self.sums.total()
         if not self.weight:
             return np.ones(sums.n_outputs)
@@ -332,7 +332,7 @@ class FitState:
                     f"C='kfold'."
                 )
             criterion = replace(criterion, name="kfold")
-        criterion = replace(criterion, left_out=False)  # no rows are left of a state
+        criterion = replace(criterion, left_out=False)  # a state has no rows to leave out
         if self.weight > 0:
             rows, free_bias = MemoryBlocks(np.empty((0, self.n_features))), self.bias_penalty == 0
             solution = solve_sums(rows, self.features, self.sums, free_bias, criterion)

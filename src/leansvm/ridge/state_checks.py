@@ -103,7 +103,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def _values(a: Any, b: Any) -> str:
-    """Return both values where they are short."""
+    """Return both values if they are short."""
     if a is None and b is None:
         return ""
     text = f" ({a!r} and {b!r})"

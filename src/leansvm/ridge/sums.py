@@ -1,6 +1,6 @@
 """What the squared loss needs of all rows: Z'Z for Z = S^1/2 [Phi, Y, 1], added up block by block.
 
-Everything beyond the sums is of the size of the basis (`equations`).
+After the sums, all arrays have the size of the basis (`equations`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leansvm.rows import Block, RowBlocks, check_points, declare
 
 Array = NDArray[np.float64]
 FIRST_ROWS = 256  # rows whose means shift the sums
-MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
+MATRICES = 7  # r x r in memory at once: the factor, sums, new products, work space
 
 
 @dataclass

@@ -33,7 +33,7 @@ from leansvm.ridge.sums import Sums
 from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
-_KEEP_BYTES = 2**29  # of the training rows' coordinates; more, and they are computed again
+_KEEP_BYTES = 2**29  # of the training rows' coordinates; larger ones are computed again
 _TILE_BYTES = 2**26  # of what is computed from rows at a time
 _WORK_FOR_SINGLE = 1e9  # rows x coordinates^2, from which on influences are added up in float32
 
@@ -46,7 +46,7 @@ class LeftOut(ABC):
     residual: Array  # y - f without the row, rows x outputs
     leverage: Array  # h of every row
     weight: Array  # s of every row
-    beyond: Array  # C (k(x, x) - |phi(x)|^2) of every row; nan where k(x, x) is unknown
+    beyond: Array  # C (k(x, x) - |phi(x)|^2) of every row; nan if k(x, x) is unknown
     reads_rows = False  # whether the rows are read again for what is asked later
 
     @abstractmethod
@@ -66,7 +66,7 @@ class LeftOut(ABC):
         """Return h(x) = z(x)'A^-1 z(x) of new rows."""
 
     def variance_at(self, places: Array) -> Array:
-        """Return the variance of f(x) over that of the noise; nan where k(x, x) is unknown."""
+        """Return the variance of f(x) over that of the noise; nan if k(x, x) is unknown."""
         return self.leverage_at(places) + places[:, -1]
 
     @property
@@ -111,7 +111,7 @@ class LeftOut(ABC):
 def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Array:
     """Return C (k(x, x) - |phi(x)|^2) of rows; nan for a precomputed kernel.
 
-    Rows beyond the kernel's bounds get what f may change between them and the bounds, in addition.
+    For rows outside of the kernel's bounds, the possible change of f beyond the bounds is added.
     """
     if features.kernel.precomputed:
         return np.full(len(Phi), np.nan)
@@ -361,7 +361,7 @@ class DualLeftOut(LeftOut):
         return solved + np.outer((1.0 - k @ self._u) / self._bottom, self._u[chosen])
 
     def leverage_at(self, places: Array) -> Array:
-        """Return C (k(x, x) - k'G^-1 k + (1 - u'k)^2 / (A + 1'u)); nan where k(x, x) is unknown."""
+        """Return C (k(x, x) - k'G^-1 k + (1 - u'k)^2 / (A + 1'u)); nan if k(x, x) is unknown."""
         k = places[:, :-2]
         solved = self._factor.solve(np.ascontiguousarray(k.T))
         rest = places[:, -2] - np.einsum("ij,ji->i", k, solved)

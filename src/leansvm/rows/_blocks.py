@@ -52,9 +52,9 @@ def declare(
 ) -> Callable[[Function], Function]:
     """Declare what a function given to `RowBlocks` does with a block.
 
-    Parts that a function does not read are not loaded from disk (they are None in the block). A
-    state that it does not change is not copied on a cluster, where tasks may be computed again.
-    Blocks outside memory refuse a function without a declaration; those in memory take any.
+    Parts that a function does not read are not loaded from disk (they are None in the block). State
+    that it does not change is not copied on a cluster, where tasks may be computed again. Blocks
+    outside of memory refuse a function without a declaration; blocks in memory accept any function.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def declare(
         Fields in which it only writes new columns that nothing has read yet: writing them twice
         does no harm.
     light : bool
-        Whether it needs only a few operations for each row: blocks in memory then use threads
-        only for many rows. None means: light if the function does not read X.
+        Whether it needs only a few operations for each row; blocks in memory then use threads only
+        if there are many rows. None means: light if the function does not read X.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class RowBlocks(ABC):
     place: Any = None  # an empty array of the library and device of the rows; None on the host
     n_blocks: int = 100  # number of blocks in a pass, if known
     n_parts: int = 1  # that `fold_parts` goes over
-    by_values: bool = False  # draw the same rows whatever their order; two passes more
+    by_values: bool = False  # draw the same rows in any order of the rows; takes two more passes
     orders: dict[bool, Any] | None = None  # what `leansvm.rows.order_of` has found
 
     @abstractmethod
@@ -191,9 +191,9 @@ class RowBlocks(ABC):
     ) -> Any:
         """Combine ``function(part, *args)`` of all parts of the rows, in row order.
 
-        A part is the `RowBlocks` of rows that are together: here all of them. A cluster has one
-        for each of its threads, and several steps over a part then cost a single message there
-        and back. ``function`` declares what all of its steps read and change.
+        A part is a `RowBlocks` of rows in one place: here all rows. A cluster has one part for each
+        of its threads, so that several steps over a part need only one message there and back.
+        ``function`` declares what all of its steps read and change.
         """
         return function(self, *args)
 
@@ -211,7 +211,7 @@ class RowBlocks(ABC):
     def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
         """Join the tuples of arrays that ``function(block, *args)`` returns, item by item.
 
-        None stays None. Blocks whose first array is empty leave no trace.
+        None stays None. Blocks whose first array is empty are skipped.
         """
         found: list[tuple[Any, ...]] = []
         for result in self.each(function, *args):
@@ -347,7 +347,7 @@ class MemoryBlocks(RowBlocks):
         self.dtype = X.dtype
         self._threaded = foreign_namespace(X) is None
         self.weighted, self.class_weight = weight is not None, class_weight
-        if not self._threaded:  # targets and weights go where the rows are
+        if not self._threaded:  # move targets and weights to where the rows are
             self.place = X[:0, :]
             y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
         self._y, self._weight = y, weight
@@ -390,7 +390,7 @@ class MemoryBlocks(RowBlocks):
 
 
 def _rows_of_csr(X: Any, rows: slice) -> Any:
-    """Return a view of rows, which slicing a CSR matrix is not."""
+    """Return a view of rows; slicing a CSR matrix would make a copy."""
     stored = slice(X.indptr[rows.start], X.indptr[rows.stop])
     view = type(X)((rows.stop - rows.start, X.shape[1]), dtype=X.dtype)
     # set after construction: the constructor copies what is a small part of a larger array

@@ -38,8 +38,8 @@ _GROUP_FILES = (
 def available_memory() -> int:
     """Bytes this process may still allocate.
 
-    That is free memory, or less where a control group or a limit of the address space
-    (``ulimit -v``) leaves less.
+    That is the free memory, or less if a control group or a limit of the address space
+    (``ulimit -v``) allows less.
     """
     kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
     if kilobytes is not None:
@@ -66,7 +66,7 @@ def available_memory() -> int:
             limit = _number_in(f"{group}/{limit_file}")
             used = None if limit is None else _number_in(f"{group}/{use_file}")
             if limit is not None and used is not None and limit - used < free:
-                # cached files give way to allocations
+                # memory of cached files is freed for allocations
                 cached = _number_in(f"{group}/memory.stat", cache_key) or 0
                 free = min(free, max(limit - used + cached, 0))
     if resource is not None:

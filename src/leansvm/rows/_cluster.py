@@ -231,7 +231,7 @@ def _homes(
 ) -> list[str]:
     """Return a worker for each group, one group per thread.
 
-    Where the collection is on the workers already, one that has much of the group.
+    If the collection is on the workers already, a group gets one that has much of it.
     """
     from distributed.client import futures_of
 
@@ -253,10 +253,10 @@ def _preferably(worker: str) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------- waiting
-# A task that prefers one worker runs on another when that one is gone, unless there was no other
-# at that moment: then the scheduler keeps it for a worker that never comes back, even if the same
-# machine starts a new one. Whoever waits here lets such tasks run anywhere. What cannot go on, for
-# want of workers or of the scheduler, ends with an error that says so.
+# If the preferred worker of a task is lost, the task runs on another worker. If there is no other
+# worker at that moment, the scheduler keeps the task for the lost worker, even if the same machine
+# starts a new one. So the functions below let such tasks run anywhere while they wait. If there are
+# no workers, or no scheduler, they end with an error that says so.
 
 
 def gather(client: Any, futures: list[Any]) -> list[Any]:
@@ -306,7 +306,7 @@ def _wait(client: Any, futures: list[Any]) -> None:
 
 def _standstill(client: Any, patience: float) -> str:
     n_workers = len(client.nthreads())
-    what = f"none of its {n_workers} workers works on it" if n_workers else "it has no workers"
+    what = f"none of its {n_workers} workers is working" if n_workers else "it has no workers"
     return (
         f"The Dask cluster has made no progress for {patience:g} seconds: {what}. Look at its "
         f"dashboard, or allow more with dask.config.set({{{_PATIENCE!r}: seconds}})."

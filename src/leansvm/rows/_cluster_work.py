@@ -83,7 +83,7 @@ def _looked_at(block: Block) -> Moments:
             found = moments(block)
     except OverflowError:
         found = (1.0, 0.0, np.inf)
-    if block.weight is not None or not np.isfinite(found).all():  # they skip rows without weight
+    if block.weight is not None or not np.isfinite(found).all():  # moments skip rows without weight
         assert_all_finite(block.X, input_name="X")
     return found
 
@@ -105,7 +105,7 @@ class Part(RowBlocks):
 
 
 def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
-    """Do with a group what was asked of all rows; return the result, and the states if changed."""
+    """Run a function on the blocks of a group; return the result, and the states if changed."""
     _reuse_freed_memory()
     (verb, *given), function, args = pickle.loads(packed)
     states: States = [{} for _ in group.blocks] if step is None else step[1]
@@ -122,8 +122,8 @@ def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
 def _reuse_freed_memory() -> None:
     """Let this worker's malloc keep what a tile frees for the next one.
 
-    Dask has its workers return every freed page to the system, which then has to clear it again:
-    half of the time of a pass. Some tens of megabytes may now stay with the process.
+    Dask makes its workers return every freed page to the system. Clearing these pages again takes
+    half of the time of a pass. With this setting, some tens of megabytes may stay with the process.
     """
     try:
         libc = ctypes.CDLL("libc.so.6")
@@ -134,7 +134,7 @@ def _reuse_freed_memory() -> None:
 
 
 def _guarded(state: dict[Any, Any], function: Callable[..., Any]) -> dict[Any, Any]:
-    """Return a state whose change does not change the one it was made from."""
+    """Return a state that can be changed without changing the original."""
     does, own = declared(function), {kind: copy(kept) for kind, kept in state.items()}
     for kind, kept in own.items():
         changes, appends = (does.changes, does.appends) if kind in does.keeps else ((), ())

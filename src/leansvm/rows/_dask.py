@@ -35,7 +35,7 @@ def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
 
 
 class Partitions:
-    """The delayed partitions of X, and of y and the weights where there are any."""
+    """The delayed partitions of X, and of y and the weights if there are any."""
 
     def __init__(self, X: Any, y: Any, sample_weight: Any) -> None:
         if X.ndim != 2:
@@ -124,7 +124,7 @@ def delayed_parts(collection: Any) -> list[Any]:
 
 
 def to_batch(X: Any, y: Any, weight: Any, dtype: np.dtype[Any] | None) -> Batch:
-    """Convert a computed partition; what is None stays None, and X a frame without ``dtype``."""
+    """Convert a computed partition; None stays None, and without ``dtype`` X stays a frame."""
     if X is not None and dtype is not None:
         X = X.to_numpy(dtype, na_value=np.nan) if hasattr(X, "to_numpy") else X
         if hasattr(X, "tocsr"):

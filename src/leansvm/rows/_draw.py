@@ -1,6 +1,6 @@
-"""Rows drawn at random by their sample weights, and what they stand for.
+"""Rows drawn at random by their sample weights, and how many rows each of them represents.
 
-What is drawn is a place in an order of the rows that their values decide (`leansvm.rows._order`).
+Places are drawn in an order of the rows that depends on their values (`leansvm.rows._order`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def draw_by_weight(blocks: RowBlocks, rng: np.random.RandomState, count: int) ->
 
 
 def weights_of_drawn(blocks: RowBlocks, Y: NDArray[Any], weight: Array) -> tuple[float, Array]:
-    """Return what rows drawn by their sample weights count: one number times class weights.
+    """Return the weights of rows drawn by their sample weights: one number times class weights.
 
-    The number is the mean sample weight of all rows, as far as the drawn ones tell.
+    The number is the mean sample weight of all rows, estimated from the drawn ones.
     """
     costs = _costs(blocks, Y)
     return len(weight) / float(np.sum(costs / weight)), costs
@@ -42,14 +42,14 @@ def _costs(blocks: RowBlocks, Y: NDArray[Any]) -> Array:
 
 @dataclass(frozen=True)
 class DrawnRows:
-    """Rows that stand for all rows: sums over them, times ``weight``, estimate sums over all."""
+    """Rows that represent all rows: sums over them, times ``weight``, estimate sums over all."""
 
     rows: Rows  # their numbers, which increase
     weight: Array  # that each stands for
     n_rows: int  # that were drawn from
 
     def as_data(self, blocks: RowBlocks, columns: int = 0) -> MemoryBlocks:
-        """Return them as a smaller data set: weights are as large, on average, as those of all."""
+        """Return them as a smaller data set; the mean weight is that of all rows."""
         X, (Y, _) = blocks.take(self.rows), blocks.targets_of(self.rows)
         weight, by_class = self.weight * len(self.rows) / self.n_rows, blocks.class_weight
         return MemoryBlocks(X, Y, weight, class_weight=by_class, columns=columns)
@@ -67,10 +67,10 @@ def draw_for_all(
 ) -> DrawnRows:
     """Draw about ``count`` rows by their sample weights, rare classes more often than others.
 
-    One row is drawn in each of many intervals of equal mass, so a heavy row may come several times
-    and then stands for more. A class has at least half of an equal share of the draws, or all of
-    its rows. Where there are no more rows than ``count``, all are taken. Rows of zero weight, and
-    those ``without``, never come. Row numbers increase, as those of blocks do.
+    One row is drawn in each of many intervals of equal mass, so a heavy row may be drawn several
+    times and then represents more rows. A class has at least half of an equal share of the draws,
+    or all of its rows. If there are at most ``count`` rows, all are used. Rows of zero weight, and
+    the rows ``without``, are never drawn. Row numbers increase, as in blocks.
     """
     order = order_of(blocks)
     open_rows = np.ones(len(order.rows), bool)
@@ -117,7 +117,7 @@ def _keep_shares(block: Block, share: Array) -> None:
 
 @declare("y")
 def _classes_of_block(block: Block) -> tuple[Rows]:
-    """Return the class of every row, -1 where targets are no codes +-1."""
+    """Return the class of every row, -1 if targets are no codes +-1."""
     Y = None if block.y is None else np.asarray(to_host(block.y))
     if Y is None or not np.all(np.abs(Y) == 1.0):
         return (np.full(block.stop - block.start, -1),)

@@ -25,7 +25,7 @@ def open_dataset(
     features: Sequence[str] | None = None,
     format: str | None = None,
 ) -> Dataset:
-    r"""Open a data set on disk; estimators read it as often as they need and never as a whole.
+    r"""Open a data set on disk; estimators read it in batches, as often as they need it.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class Dataset(StreamSource):
         return twin
 
     def has_gaps(self) -> bool:
-        """Whether numbers are missing; columns of floats are read, of the others as files say."""
+        """Whether numbers are missing; columns of floats are read, for others the files say it."""
         return any(_has_gaps(piece, self.feature_names) for piece in self._pieces)
 
     def pieces(self, indices: NDArray[np.intp], parts: frozenset[str] = ALL_PARTS) -> list[Batch]:
@@ -346,7 +346,7 @@ def _kind_of(typ: Any) -> str:
 
 
 def _has_gaps(piece: _Piece, columns: list[str]) -> bool:
-    """Whether a file or row group misses numbers: null, or NaN, of which no file keeps count."""
+    """Whether a file or row group has missing numbers: null, or NaN, which no file counts."""
     from pyarrow.types import is_floating
 
     groups = getattr(piece.fragment, "row_groups", None)
@@ -366,7 +366,7 @@ def _has_gaps(piece: _Piece, columns: list[str]) -> bool:
 
 
 def _missing(group: Any, columns: list[str]) -> int | None:
-    """Return how many values of a row group are null; None where it does not say."""
+    """Return how many values of a row group are null; None if it does not say."""
     found = 0
     for i in range(group.num_columns):
         column = group.column(i)

@@ -1,12 +1,12 @@
-"""What the values of rows decide, not their places: their order, and which of them are equal.
+"""Order and equality of rows, which depend on their values and not on their places.
 
 Rows are put in order by
 
     t(x, y) = sum_j b_j (x_j - min_j) / (max_j - min_j)  +  a little of the same of y,
 
 where b_j depends on how feature j is distributed. Rows in another order have the same t to the last
-bit; other units, float32 and another order of the features change it by rounding. Per row 20 bytes
-come to the host, from wherever the rows are. What is drawn at random is a place in this order.
+bit; other units, float32 and another order of the features change it only by rounding. The host
+gets 20 bytes per row, wherever the rows are. Random draws choose places in this order.
 
 Equal rows are found without sorting the data. A row's 64-bit patterns are multiplied by random odd
 numbers and added modulo 2^64 (a universal hash: equal rows get equal sums whatever the order of
@@ -41,7 +41,7 @@ Rows = NDArray[np.intp]
 _FIRST_DRAWS = 512  # draws in the first round
 _GRID = 1e6 * np.pi  # cells to which the mean of a feature, from 0 to 1, is rounded
 _TARGETS = 1e-7  # of the targets in t: for rows that are equal in X
-_TWINS = 1e-9  # of what tells features apart that are distributed alike
+_TWINS = 1e-9  # size of the term that distinguishes features with the same distribution
 
 
 class RowOrder(NamedTuple):
@@ -55,8 +55,8 @@ class RowOrder(NamedTuple):
 def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
     """Return the order that the rows are drawn from, found once for each `RowBlocks`.
 
-    The order of their values, which takes two passes, where that is asked for here or by
-    ``blocks.by_values``; otherwise they stay in their places, which takes none without weights.
+    With ``by_values``, here or in ``blocks``, it is the order of their values, which takes two
+    passes. Otherwise the rows stay in their places; without weights, that takes no pass.
     """
     by_values = by_values or blocks.by_values
     blocks.orders = {} if blocks.orders is None else blocks.orders
@@ -161,7 +161,7 @@ def _weights_of_block(block: Block, class_weight: Array | None) -> tuple[Array]:
 
 
 def row_weights(block: Block) -> Any:
-    """Return a copy of the block's weights, where the rows are; ones where there are none."""
+    """Return a copy of the block's weights, where the rows are; ones if there are none."""
     ones = zeros((block.stop - block.start,), block.X)
     ones += 1.0
     return ones if block.weight is None else ones * as_float64(block.weight)
@@ -180,9 +180,9 @@ def sample_weights(block: Block, class_weight: NDArray[np.float64] | None) -> An
 class WeightedSample:
     """Rows one after the other, each new one with probability proportional to its sample weight.
 
-    The order in which distinct points would appear if every row stood there as often as its
-    weight says and were drawn at random; rows of zero weight never come. Class weights are costs
-    of errors, not repetitions: they would draw all rows of a rare class.
+    As if every row were repeated as often as its weight says, and rows were drawn at random: the
+    order is that in which distinct rows first appear. Rows of zero weight are never drawn. Class
+    weights do not count: they are costs of errors, and would draw all rows of a rare class.
     """
 
     blocks: RowBlocks
@@ -222,7 +222,7 @@ class MergedRows:
     """Distinct rows of positive weight and how the original rows map onto them."""
 
     first: NDArray[np.intp]  # original row that stands for each group
-    group: NDArray[np.intp]  # group of each original row; -1 where the weight is zero
+    group: NDArray[np.intp]  # group of each original row; -1 if the weight is zero
     weight: NDArray[np.float64]  # summed weight of each group
 
 

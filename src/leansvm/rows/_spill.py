@@ -1,4 +1,4 @@
-"""The state of blocks whose rows come and go: in memory up to a budget, beyond it on disk."""
+"""The state of blocks whose rows are read again in every pass: in memory, then on disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StateStore:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def reserve(self, n_bytes: int) -> bool:
-        """Set bytes of the budget aside for something else; False where there is no room."""
+        """Set bytes of the budget aside for something else; False if there is no room."""
         with self._lock:
             fits = self.in_memory + n_bytes <= self.budget
             self.budget -= n_bytes * fits
@@ -93,7 +93,7 @@ class StateStore:
         except OSError as error:
             raise OSError(
                 f"{new.path}: {value.nbytes:,} bytes of the fit's state could not be written "
-                f"({error.strerror or error}), {self.on_disk:,} are there already: raise "
+                f"({error.strerror or error}); {self.on_disk:,} bytes were written before. Raise "
                 f"cache_size, or set TMPDIR to a folder with more room."
             ) from error
         with self._lock:

@@ -78,7 +78,7 @@ class RowSource(ABC):
         return False
 
     def as_table(self) -> RowSource:
-        """Return the same rows with X as frames, where the source has columns."""
+        """Return the same rows with X as frames, if the source has columns."""
         return self
 
     @abstractmethod
@@ -94,7 +94,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def survey(self, numeric: bool) -> Survey:
-        """Look at all targets (``numeric``: not at them) and weights, and not at X."""
+        """Look at all weights and, unless ``numeric``, all targets; X is not read."""
 
     @abstractmethod
     def targets(self) -> tuple[Any, Any]:
@@ -111,8 +111,8 @@ class RowSource(ABC):
     ) -> RowBlocks:
         """Return the rows in blocks, with targets and weights as ``targets`` encodes them.
 
-        A solver computes so many ``columns`` for each row, state takes up to ``budget`` bytes of
-        memory, and ``weight``, one for each row, stands for the source's own weights.
+        ``columns`` is how many numbers a solver computes for each row. State takes up to ``budget``
+        bytes of memory. ``weight``, one for each row, replaces the source's own weights.
         """
 
 
@@ -177,7 +177,7 @@ class StreamSource(RowSource):
 
 
 class StreamBlocks(RowBlocks):
-    """Row blocks over a stream: every pass reads what it declares to need of the rows again.
+    """Row blocks over a stream: every pass reads again the parts of the rows that it declares.
 
     From the fourth pass on, X stays in memory if it takes at most half of ``budget`` and fits
     beside the state. Parameters are those of `RowSource.blocks`.
@@ -217,7 +217,8 @@ class StreamBlocks(RowBlocks):
         rows = self._source.take(wanted)
         if len(rows) < len(wanted):
             raise OSError(
-                f"The data set has fewer rows now than when it was opened: {self.n_rows:,}."
+                f"The data set has fewer rows now than the {self.n_rows:,} that it had when it was "
+                f"opened. Open it again."
             )
         self._check(rows, wanted)
         return rows[place]
@@ -268,7 +269,8 @@ class StreamBlocks(RowBlocks):
             start = stop
         if start < self.n_rows:
             raise OSError(
-                f"The data set has {start:,} rows now, but had {self.n_rows:,} when opened."
+                f"The data set has {start:,} rows now, but it had {self.n_rows:,} when it was "
+                f"opened. Open it again."
             )
         if copy is not None:
             self._kept = copy
@@ -281,7 +283,7 @@ class StreamBlocks(RowBlocks):
             raise with_place(error, Batch(X, None, None), numbers, place) from error
 
     def _room_for_rows(self) -> NDArray[Any] | None:
-        """Return an array for all of X, None where the budget has no room beside the state."""
+        """Return an array for all of X, None if the budget has no room beside the state."""
         n_bytes = self.dtype.itemsize * self.n_rows * self.n_features
         if n_bytes > self._most_kept or not self.states.reserve(n_bytes):
             self._most_kept = 0  # do not ask again

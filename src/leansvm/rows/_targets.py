@@ -49,8 +49,8 @@ class Survey:
         classes = np.union1d(self.classes, other.classes)
         if len(classes) > _MOST_LABELS:
             raise ValueError(
-                f"The target has more than {_MOST_LABELS:,} different labels: for numbers use a "
-                f"regressor."
+                f"The target has more than {_MOST_LABELS:,} different labels. If it is a number, "
+                f"use a regressor."
             )
         rows, weights = np.zeros(len(classes), np.intp), np.zeros(len(classes))
         for part, known in ((self, self.classes), (other, other.classes)):

@@ -1,4 +1,4 @@
-"""Tables as people have them (text, categories, dates, gaps) as rows of numbers."""
+"""Tables as people have them (text, categories, dates, missing values) as rows of numbers."""
 
 from leansvm.tables._frames import is_table
 from leansvm.tables.encoder import TableEncoder, feature_names

@@ -18,7 +18,7 @@ from leansvm.tables._values import DAY, Values, levels, meant, numbers, seconds,
 Array = NDArray[np.float64]
 
 MOST_LEVELS = 30  # that have a feature of their own
-# rows that a level of its own needs: 10, in a small table 1 % of the rows, but at least 2
+# rows that a level needs to get its own feature: 10; in a small table 1 % of the rows, at least 2
 _MANY_LEVEL_ROWS, _LEVEL_SHARE, _FEW_LEVEL_ROWS = 10.0, 0.01, 2.0
 CYCLES = {"hour": DAY, "weekday": 7.0, "month": 12.0, "yearday": 365.25}
 APART = 2.0**-0.5  # one-hot columns of this size: different levels have distance 1
@@ -51,7 +51,7 @@ def _in_units(x: Array, unit: Unit) -> Array:
 
 
 def weighted_median(x: Array, weight: Array) -> float:
-    """Return the median of copies: numpy's, where weights are whole numbers."""
+    """Return the median; a whole weight counts as so many copies, and the median is NumPy's."""
     order = np.argsort(x, kind="stable")
     reached, half = np.cumsum(weight[order]), weight.sum() / 2.0
     lower = x[order[np.searchsorted(reached, half * (1 - 1e-12))]]
@@ -61,18 +61,18 @@ def weighted_median(x: Array, weight: Array) -> float:
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A number, and whether it is missing where training rows miss it."""
+    """A number and, if some training rows lack it, an indicator of missing values."""
 
     name: str
     fill: float  # in place of a missing number: the median
-    gaps: bool  # whether training rows miss it
+    gaps: bool  # whether some training rows lack it
     varies: bool  # whether there is more than one number
     unit: Unit = RAW
     kind: ClassVar[str] = "number"
 
     @classmethod
     def fit(cls, name: str, x: Array, weight: Array, standardize: bool) -> NumberColumn | None:
-        """Learn from the rows of positive weight; None where the column says nothing."""
+        """Learn from the rows of positive weight; None if the column is the same in all rows."""
         known = ~np.isnan(x)
         varies = x[known].min() < x[known].max()
         if not varies and known.all():
@@ -99,7 +99,7 @@ class NumberColumn:
 class DateColumn:
     """Days since the first training row, or hours of a time of day, and cycles that vary.
 
-    A cycle is a point on a circle of radius 1; its centre where the date is missing.
+    A cycle is a point on a circle of radius 1, or its centre if the date is missing.
     """
 
     name: str
@@ -115,7 +115,7 @@ class DateColumn:
     def fit(
         cls, name: str, values: Values, x: Array, weight: Array, standardize: bool
     ) -> DateColumn | None:
-        """Learn from the rows of positive weight; None where the column says nothing."""
+        """Learn from the rows of positive weight; None if the column is useless."""
         known = ~np.isnan(x)
         if known.all() and x.min() == x.max():
             return None
@@ -173,10 +173,10 @@ def position(cycle: str, x: Array) -> Array:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """One-hot columns of frequent levels; means of the target where there are many levels.
+    """One-hot features of frequent levels; if levels are many, also means of the target.
 
-    Missing is a level. Rare levels share a feature, with levels that training did not see. Of two
-    features one says all.
+    A missing value is a level. Rare levels share one feature with levels that training did not
+    see. If there would be two features, only one is kept, because it determines the other.
     """
 
     name: str
@@ -212,7 +212,7 @@ class CategoryColumn:
         ends = [":missing" if level is None else f"={level}" for level in self.levels]
         ends += [":rare"] * self.rest
         found = [(self.name + end, i) for i, end in enumerate(ends)]
-        return found[1:] if len(found) <= 2 else found  # one of two says all, one alone nothing
+        return found[1:] if len(found) <= 2 else found  # of two one is enough, one is constant
 
     def parts(self) -> list[TableFeature]:
         """Return the features."""
@@ -222,7 +222,7 @@ class CategoryColumn:
         return found + [TableFeature(name, i + 1, True) for i, name in enumerate(names)]
 
     def encode(self, values: Values, own_means: Array | None = None) -> Array:
-        """Return features of all rows; of training rows with means of their own."""
+        """Return features of all rows; ``own_means`` are the target means of training rows."""
         if self.truth and values.kind == "number":  # 0 and 1 in place of False and True
             others = set(values.data[~np.isnan(values.data)].tolist()) - {0.0, 1.0}
             truths([text_of(value, self.name) for value in others], self.name)
@@ -259,7 +259,7 @@ Column = NumberColumn | CategoryColumn | DateColumn
 
 
 def check_column(column: Any) -> None:
-    """Refuse a column, of a file that anybody may have written, whose parts do not match."""
+    """Refuse a column whose parts do not match: anybody may have written the file it is from."""
     if not isinstance(column, Column) or not isinstance(column.name, str):
         raise ValueError("a column of the table has the wrong type")
     if isinstance(column, CategoryColumn):
@@ -278,6 +278,6 @@ def check_column(column: Any) -> None:
 
 
 def refuse_infinite(x: Array, name: str) -> None:
-    """Raise a ValueError where a number is infinite."""
+    """Raise a ValueError if a number is infinite."""
     if np.isinf(x).any():
         raise ValueError(f"Column {name!r} holds infinity: replace it, or make it missing.")

@@ -26,7 +26,7 @@ from leansvm.tables._target import Codes, Units, folds_of, row_marks, target_mea
 from leansvm.tables._values import Values, coded, in_kind, levels, recognised
 
 Array = NDArray[np.float64]
-_ALL_DIFFERENT = 0.9  # share of texts that no other row has, as of an id
+_ALL_DIFFERENT = 0.9  # a column with this share of different values counts as an id
 _FEWEST_IDS = 20
 _ID = re.compile(r"(?:^|[\s_.-])(?:id|uuid|guid|nr|no|key|index|idx|number|nummer)$|^unnamed: 0$")
 _MOST_MEANS = 10  # outputs whose means are features
@@ -34,10 +34,10 @@ _MOST_MEANS = 10  # outputs whose means are features
 
 @dataclass
 class FittedTable:
-    """What the columns of a table became: encodes its training rows, all or block by block.
+    """The fitted columns of a table; encodes its training rows, all at once or block by block.
 
-    A row gets means of the target over rows of other folds. Its content alone decides its fold, so
-    that it gets the same features in whatever block it comes.
+    The target means of a row come from the rows of other folds. The content of a row decides its
+    fold, so that the row gets the same features in any block.
     """
 
     kinds: dict[str, tuple[str, str | None]]  # of all columns, with the time zone
@@ -46,7 +46,7 @@ class FittedTable:
     means: dict[str, Array] = field(default_factory=dict)  # by level and fold: `target_means`
 
     def encode(self, table: NamedColumns, Y: Array | None) -> Array:
-        """Return the features of a block of training rows; Y is needed where there are means."""
+        """Return the features of a block of training rows; Y is needed if there are means."""
         values = table.values({name: zone for name, (_, zone) in self.kinds.items()})
         for name, (kind, zone) in self.kinds.items():
             values[name] = in_kind(values[name], kind, name, zone)
@@ -140,7 +140,7 @@ class _ColumnFit:
         (codes, texts), rows = coded(levels(values, name)), self.weight
         if values.kind == "text" and not values.declared:
             warn_of_text(name, texts)
-        if rows.mean() < 1.0:  # weights in rows: those below 1 on average are no copies
+        if rows.mean() < 1.0:  # weights below 1 on average do not count copies
             rows = rows * (self.units().weight.sum() / rows.sum())
         counts = np.bincount(codes + 1, weights=rows, minlength=len(texts) + 1)
         seen = [text for text, count in zip(texts, counts[1:], strict=True) if count > 0]
@@ -176,7 +176,7 @@ class _ColumnFit:
         return replace(column, means=means, units=tuple(scales))
 
     def units(self) -> Units:
-        """Return equal rows."""
+        """Return which rows are equal."""
         if self._units is None:
             found = units_of(marks_of(self.values, self.Y), self.weight)
             positive = found.weight[found.weight > 0]

@@ -40,11 +40,11 @@ class NamedColumns:
         return found
 
     def has_spaces_around(self, known: set[str]) -> bool:
-        """Whether all known names are there only without the spaces around them."""
+        """Whether all known names are found only after spaces around the names are removed."""
         return not known <= {*self.names} and known <= {name.strip() for name in self.names}
 
     def stripped(self) -> NamedColumns:
-        """Return names without spaces around them, which a CSV file may have after its commas."""
+        """Remove spaces around the names: a CSV file may have some after its commas."""
         return replace(self, names=[name.strip() for name in self.names])
 
 
@@ -58,7 +58,7 @@ def is_frame(X: Any) -> bool:
 def is_table(X: Any, *, numbers: bool = True) -> bool:
     """Whether rows need a `TableEncoder`: there are texts, dates, categories or missing values.
 
-    Without ``numbers`` only the types of the columns are looked at, not for missing numbers.
+    Without ``numbers``, only the types of the columns decide, and missing numbers do not count.
     """
     if type(X) is np.ndarray and not numbers:
         return X.dtype.kind in "mM" and X.ndim == 2  # numpy would make numbers of dates

@@ -1,7 +1,7 @@
 """Warnings about text columns whose values look like numbers or dates.
 
-Text becomes numbers or dates only if every value is written in one plain form. If nearly all values
-are, or all of them are written in another form, the user should know that the column is text.
+Text becomes numbers or dates only if every value is written in one plain form. If only nearly all
+values are in this form, or all are in another form, the user should know that the column is text.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _few_others(texts: list[str], fits: Callable[[str], object], kinds: str, con
 def _other_form(texts: list[str]) -> str:
     """Say what to do if nearly all values are dates or numbers in another form."""
     for pattern, kinds, how in (
-        (_OTHER_DATE, "dates", "with pandas.to_datetime; it has dayfirst=True for 31/12/2024"),
-        (_OTHER_NUMBER, "numbers", "without units and with a point as the decimal mark"),
+        (_OTHER_DATE, "dates", "use pandas.to_datetime, with dayfirst=True for 31/12/2024"),
+        (_OTHER_NUMBER, "numbers", "remove units, and use a point as the decimal mark"),
     ):
         found = [text for text in texts if pattern.fullmatch(text)]
         if len(found) >= _MOSTLY * len(texts):

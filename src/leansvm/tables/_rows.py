@@ -1,7 +1,7 @@
 """One row of a table at a time, in microseconds: `TableEncoder.transform` without arrays.
 
-A row is a dict by column, where what is not given is missing and unknown columns are refused, or a
-sequence in the order of the columns of training.
+A row is a dict by column name, or a sequence in the order of the training columns. In a dict,
+columns that are not given are missing, and unknown columns are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RowEncoder:
 
     def __init__(self, columns: Sequence[Column], names: Sequence[str]) -> None:
         self.names = {name: i for i, name in enumerate(names)}
-        self.template: list[float] = []  # a row of which nothing is known
+        self.template: list[float] = []  # a row in which every value is missing
         units: list[tuple[float, float]] = []
         self.numbers: list[tuple[str, int, int]] = []  # name, place, place of the indicator
         self.categories: list[tuple[str, bool, dict[str | None, Any], Any]] = []

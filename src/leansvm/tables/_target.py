@@ -1,12 +1,12 @@
 """Means of the target by category, of rows that do not see their own target.
 
-Rows are cut into folds; a row gets the mean of its category over the other folds, shrunk towards
-the mean of all of them by a = (variance within categories) / (variance between them), as if a rows
-of the overall mean were added.
+Rows are cut into folds. A row gets the mean of its category over the other folds, shrunk towards
+the overall mean, as if ``a`` rows with the overall mean were added to each category, with
+a = (variance within categories) / (variance between them).
 
 A weight counts like copies of a row: equal rows are one unit, whose fold is a hash of its content.
-A unit that is heavier than one row is spread over the folds from its own on, as its copies would
-be, and sees what lies outside its own fold.
+A unit with a weight above 1 is spread over the folds, beginning with its own, as its copies would
+be. Its mean comes from everything outside of its own fold.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Codes = NDArray[np.intp]
 _TARGET_FOLDS = 5
-_MOST_ROWS = 1e9  # of the overall mean that are added where categories do not differ
+_MOST_ROWS = 1e9  # largest ``a``, for categories that do not differ
 
 
 @dataclass(frozen=True)
 class Units:
-    """Different rows: which row is which, the weight of each, and the fold that it does not see."""
+    """Distinct rows: to which of them each row is equal, and the weight and fold of each."""
 
     first: Codes  # a row of each unit
     unit: Codes  # of every row
@@ -106,7 +106,7 @@ def _shrunk(sums: Array, counts: Array, overall: Array, added: Array) -> Array:
 
 
 def _added_rows(level: Codes, weight: Array, targets: Array, counts: Array, sums: Array) -> Array:
-    """Return a of every output: moments of a one-way analysis of variance."""
+    """Return ``a`` for every output, from moments of a one-way analysis of variance."""
     total, n_levels = weight.sum(), np.count_nonzero(counts)
     means = sums / np.maximum(counts, 1e-300)[:, None]
     overall = sums.sum(axis=0) / total

@@ -48,7 +48,7 @@ class Values:
     """The values of one column."""
 
     kind: str  # "number", "truth", "date", "time", "text", or "object" before it is known
-    data: Any  # float64 with NaN where a value is missing; a list of texts, None where missing
+    data: Any  # float64 with NaN if a value is missing; a list of texts, None if missing
     zone: str | None = None  # of dates with a time zone
     declared: bool = False  # categories by their type: text of digits stays text
 
@@ -84,7 +84,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def words(values: Iterable[Any], name: str) -> list[str | None]:
-    """Return values as texts, None where one is missing."""
+    """Return values as texts, None if one is missing."""
     values = list(values)
     if set(map(type, values)) <= {str, type(None)}:
         return [None if v is None or not v or v.isspace() else v for v in values]
@@ -92,7 +92,7 @@ def words(values: Iterable[Any], name: str) -> list[str | None]:
 
 
 def coded(texts: list[str | None]) -> tuple[NDArray[np.intp], list[str]]:
-    """Return the number of every text, -1 where it is missing, and the different texts."""
+    """Return the number of every text, -1 if it is missing, and the different texts."""
     lookup: dict[str | None, int] = {}
     codes = [lookup.setdefault(text, len(lookup)) for text in texts]
     place = lookup.pop(None, None)
@@ -124,8 +124,8 @@ def recognised(values: Values, name: str) -> Values:
         return Values("time", seconds(values, name, "time"))
     if any(issubclass(kind, complex | np.complexfloating) for kind in kinds):
         raise ValueError(
-            f"Column {name!r} holds complex numbers: make columns of their real and imaginary "
-            f"parts, or leave it out."
+            f"Column {name!r} holds complex numbers: replace it by two columns, the real and the "
+            f"imaginary part, or leave it out."
         )
     is_number = [isinstance(v, Number) and not isinstance(v, bool) for v in known]
     if all(is_number) and not values.declared:
@@ -135,9 +135,9 @@ def recognised(values: Values, name: str) -> Values:
     if _MOSTLY * len(known) <= count < len(known) and different > _FEW_NUMBERS:
         example = known[is_number.index(False)]
         raise ValueError(
-            f"Column {name!r} holds {count:,} numbers and {len(known) - count:,} other values, "
-            f"such as {example!r}. Make these missing (pandas.to_numeric(..., errors='coerce')), "
-            f"or the whole column text (astype(str))."
+            f"Column {name!r} holds {count:,} numbers among its {len(known):,} values, but also "
+            f"{example!r}, for example. Make the other values missing (pandas.to_numeric(..., "
+            f"errors='coerce')), or convert the whole column to text (astype(str))."
         )
     return Values("text", data, declared=values.declared)
 
@@ -182,8 +182,8 @@ def joined(parts: list[Values], name: str) -> Values:
         return replace(parts[0], data=np.concatenate([part.data for part in parts]))
     if not kinds <= {"object", "number", "truth"}:
         raise ValueError(
-            f"Column {name!r} holds {' and '.join(sorted(kinds))} values in different blocks: give "
-            f"it one type."
+            f"Column {name!r} holds {' and '.join(sorted(kinds))} values in different blocks of "
+            f"rows: give the whole column one type."
         )
     data: list[Any] = []
     for part in parts:
@@ -202,7 +202,7 @@ def numbers(values: Values, name: str) -> Array:
 
 
 def number_of(value: Any, name: str) -> float:
-    """Return one value as a number, NaN where it is missing; durations in days."""
+    """Return one value as a number, NaN if it is missing; durations in days."""
     if is_missing(value) or (isinstance(value, str) and value.strip().lower() in NO_VALUE):
         return np.nan
     if isinstance(value, timedelta):
@@ -242,7 +242,7 @@ def truths(texts: list[str | None], name: str) -> list[str | None]:
 
 
 def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> dict[str, Any]:
-    """Return which levels of training texts mean that are none of them themselves.
+    """Return what unknown texts stand for: a level of training, a missing value or themselves.
 
     A file may be read in two ways: with spaces around a text or without them, with "?" as text or
     as a missing value, with codes such as "0123" and "1.50" as texts or as numbers.
@@ -256,7 +256,7 @@ def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> 
 
 
 def _number_text(text: str) -> str:
-    """Return the text of the number that a text is read as: "123" of "0123"."""
+    """Return the text of the number that a text is read as: "123" for "0123"."""
     try:
         return text_of(float(text), "")
     except ValueError:
@@ -293,7 +293,7 @@ def _parsed(texts: list[str], name: str) -> Array:
 
 
 def second_of(value: Any, name: str, zone: str | None = None) -> float:
-    """Return one date as seconds since 1970 by its clock, NaN where it is missing.
+    """Return one date as seconds since 1970 by its clock, NaN if it is missing.
 
     A date with a time zone is moved to that of training; texts say what their clock shows.
     """
@@ -328,7 +328,7 @@ def _iso(text: str) -> str:
 
 
 def clock_of(value: Any, name: str, zone: str | None = None) -> float:
-    """Return one time of day as seconds since midnight, NaN where it is missing."""
+    """Return one time of day as seconds since midnight, NaN if it is missing."""
     if is_missing(value):
         return np.nan
     try:

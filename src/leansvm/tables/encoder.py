@@ -142,7 +142,7 @@ class TableEncoder(TransformerMixin, Documented):
         return self._learn(self._opened(X, reset=True), y, sample_weight)[1]
 
     def _learn(self, table: NamedColumns, y: Any, weight: Any) -> tuple[FittedTable, Array]:
-        """Learn what the columns are; return what encodes training rows, and these encoded."""
+        """Learn what the columns are; return the fitted table and the encoded training rows."""
         Y = None if y is None else targets_of(y, table.n_rows)
         weight = _check_sample_weight(
             weight, np.empty((table.n_rows, 0)), dtype=np.float64, ensure_non_negative=True
@@ -155,7 +155,7 @@ class TableEncoder(TransformerMixin, Documented):
         return found, rows
 
     def fit_sample(self, table: NamedColumns, y: Any, sample_weight: Any) -> FittedTable:
-        """Learn from a sample of rows; return what encodes all of them, block by block."""
+        """Learn from a sample of rows; return the fitted table, which encodes blocks of rows."""
         self.n_features_in_ = len(table.names)
         self.feature_names_in_ = np.array(table.names, dtype=object)
         return self._learn(table, y, sample_weight)[0]
@@ -239,7 +239,7 @@ class TableEncoder(TransformerMixin, Documented):
     def row_encoder(self) -> RowEncoder:
         """Return a function that turns one row, a dict or a sequence, into its features.
 
-        It takes microseconds, where `transform` of one row takes milliseconds.
+        It takes microseconds, while `transform` of one row takes milliseconds.
         """
         check_is_fitted(self)
         unnamed = [f"x{i}" for i in range(self.n_features_in_)]
@@ -253,7 +253,7 @@ class TableEncoder(TransformerMixin, Documented):
         return len(self._names)
 
     def _set_features(self) -> None:
-        """Set what is known of the features."""
+        """Set the attributes that describe the features."""
         parts = [(i, part) for i, column in enumerate(self._columns) for part in column.parts()]
         self._names = np.array([part.name for _, part in parts], dtype=object)
         self.columns_ = np.array([self._columns[i].name for i, _ in parts], dtype=object)
@@ -289,9 +289,9 @@ class TableEncoder(TransformerMixin, Documented):
 
 
 def feature_names(model: Any) -> Any:
-    """Return the names of the features that a fitted model sees, None where they have none.
+    """Return the names of the features that a fitted model sees, None if they have none.
 
-    Those of a table are the features that its encoder makes.
+    For a table, these are the names of the features that the encoder makes.
     """
     table = vars(model).get("table_")
     known = getattr(model, "feature_names_in_", None)

@@ -1,4 +1,4 @@
-"""Tables as the rows of a fit: they are checked first, and become numbers beside their targets."""
+"""Tables as the rows of a fit: they are checked first, then encoded with the help of targets."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _in_type_of(X: Any, rows: Array) -> Any:
 
 
 def _refuse_numbers_alone(estimator: Any, X: Any) -> None:
-    """Refuse a table where its rows or the kernel can only be numbers."""
+    """Refuse a table if sparse rows or the kernel allow only numbers."""
     if sparse.issparse(X) or estimator.kernel == "precomputed" or callable(estimator.kernel):
         what = "A sparse matrix" if sparse.issparse(X) else f"kernel={estimator.kernel!r}"
         raise ValueError(
@@ -97,7 +97,7 @@ def _refuse_numbers_alone(estimator: Any, X: Any) -> None:
 def encoded_source(estimator: Any, source: Any, targets: Any = None, *, reset: bool) -> Any:
     """Return the rows of a `RowSource` as numbers, block by block; a fit sets ``table_``.
 
-    The encoder learns from a sample of the rows, or from all where they are few. ``targets`` says
+    The encoder learns from a sample of the rows, or from all if they are few. ``targets`` says
     how the targets of a batch become numbers, in a fit.
     """
     if reset:

@@ -124,7 +124,7 @@ class Candidates(ABC):
 
 
 class OneByOne(Candidates):
-    """Choose the best of the pool in every step; subclasses know what candidates gain."""
+    """Choose the best of the pool in every step; subclasses compute the gains of candidates."""
 
     @abstractmethod
     def gains(self) -> Array:

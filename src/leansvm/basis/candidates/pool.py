@@ -1,8 +1,8 @@
 """Which rows are candidates: drawn at random, looked at, and kept while they are good.
 
-For selectors that take the best of a few rows in every step. What is as long as the data, the
-candidates' kernel columns, stays in the blocks. Which rows are drawn depends on the seed alone,
-not on where the rows are.
+For selectors that choose the best of a few rows in every step. The candidates' kernel columns are
+as long as the data and stay in the blocks. Which rows are drawn depends on the seed alone, not on
+where the rows are.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from leansvm.rows import RowBlocks
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-# Scores are compared after rounding to this many values in [1/2, 1): ties, as equal rows give,
-# go to the lowest row, whatever the order of summation.
+# Scores are compared after rounding to this many values in [1/2, 1): so ties, for example between
+# equal rows, go to the lowest row number in any order of summation.
 _QUANTA = 2.0**16
 
 
@@ -116,7 +116,7 @@ class Pool:
         rounding: Rounding,
     ) -> None:
         self._blocks, self.stream, self.rounding = blocks, stream, rounding
-        self.rows = np.full(size, -1, dtype=np.intp)  # -1 where the slot is empty
+        self.rows = np.full(size, -1, dtype=np.intp)  # -1 if the slot is empty
         self.P = np.zeros((size, capacity))  # rows of the whitened basis, as of `refresh`
         self.D = np.zeros(size)  # residuals k(x, x) - |P_x|^2
         self.usable = np.zeros(size, dtype=bool)  # rows that the basis misses, beyond rounding
@@ -145,10 +145,10 @@ class Pool:
         draw: Callable[[int], Rows] | None = None,
         part: float = 1.0,
     ) -> Refill:
-        """Draw rows in place of those chosen, of useless ones and of a ``part`` of the worst third.
+        """Replace the chosen and the useless rows, and a ``part`` of the worst third, by new rows.
 
-        When there are too few, the least bad candidates stay. ``draw`` (default: the stream's)
-        returns up to so many rows that the stream lent.
+        If too few new rows are left, the least bad candidates stay. ``draw(count)`` returns up to
+        ``count`` rows that the stream lends; by default it is the stream's own method.
         """
         useless = self._retire(chosen)
         rest = np.flatnonzero(~useless)
@@ -166,7 +166,7 @@ class Pool:
         return Refill(self._blocks.take(drawn), drawn, slots) if len(drawn) else Refill()
 
     def _retire(self, chosen: Sequence[int]) -> NDArray[np.bool_]:
-        """Give up chosen rows and those the basis contains; return the slots without use."""
+        """Give up chosen rows and those that the basis contains; return their slots as a mask."""
         useless = ~self.usable
         useless[list(chosen)] = True
         self.stream.retire(self.rows[useless & (self.rows >= 0)])

@@ -1,16 +1,16 @@
-"""Backfitting in rounds: several points for one look at the rows.
+"""Backfitting in rounds: several points in one pass over the rows.
 
-Taken one by one, every point would read all of P. What a point changes can be told from products
-of the candidates' columns alone: with Q = K'S cen(K), U = K'S cen(P) of the pool and
+One at a time, every point would read all of P. But products of the candidates' columns are enough
+to compute what a point changes: with Q = K'S cen(K), U = K'S cen(P) of the pool and
 M = P'S cen(P), point t with row l of L (l = P_t, d = sqrt(D_t)) adds the column
 
     p = (K_t - P l') / d,  K'S cen(p) = (Q_t - U l') / d,  P'S cen(p) = (U_t' - M l') / d
 
-to U and M. A round gets these products from the rows once, as matrix products, picks points, each
-as one step would, appends their columns to P together and fits again with products of the columns
-themselves: neither theta nor the objective sees the rounding of the above. Between rounds, new
-candidates are the best of several by their gain, which costs little without products with P.
-Where candidates are not kept, a round is one point, and needs none of these products.
+to U and M. A round computes these products from the rows once, as matrix products. It picks its
+points as single steps would, and appends their columns to P together. Then it fits again with
+products of the columns themselves, so that rounding in the formulas above affects neither theta nor
+the objective. Each new candidate is the best of several rows by its gain at the present fit, which
+needs no products with P. If candidates are not kept, a round is one point and needs no products.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from leansvm.basis.selector import Basis, Fit, OnStep, go_on
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare
 
-# A round ends when rounding may have changed a gain's root by this part: three orders below what
-# decides between gains (`leansvm.basis.candidates.pool`).
+# A round ends when rounding may have changed the root of a gain by this share: a thousandth of the
+# difference that decides between gains (`leansvm.basis.candidates.pool`).
 _NOISE = 1e-8
 _SCREENED = 4  # rows looked at for one that joins the pool
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 # What the fit moved by: the change of theta, and of the bias that centring stands for.
 Move = tuple[Array, Array]
-Mark = tuple[int, Array, float]  # columns, theta and what is left of y: a fit to return to
+Mark = tuple[int, Array, float]  # number of columns, theta and what is left of y
 
 
 class Rounds(Candidates):
@@ -58,7 +58,7 @@ class Rounds(Candidates):
     def start(self) -> None:
         """Begin with the fit on no basis."""
         size = len(self.pool.rows)
-        # most points that a round picks; one where all candidates are drawn anew for every point
+        # most points of a round; one if all candidates are drawn anew for every point
         self._length = max(1, self.n_candidates // 5) if self.keep else 1
         self.ridge = GrowingRidge(self.blocks, self.fit, self.capacity)
         self._move: Move | None = None  # of the fit, since r was up to date
@@ -85,7 +85,7 @@ class Rounds(Candidates):
             if slots:
                 self._append(slots, start)
             if stop is None and self.keep:
-                part = len(slots) / self._length  # a short round has used up little
+                part = len(slots) / self._length  # a short round has used few candidates
                 self.refill = self.pool.replace_worst(slots, scores, self._best_of_new, part)
             elif stop is None:
                 self.refill = self.pool.replace_all(slots)
@@ -121,7 +121,7 @@ class Rounds(Candidates):
     def _append(self, slots: list[int], start: Mark) -> None:
         """Append the columns of the picked rows to P and fit again, by products of these."""
         ridge, (k, theta, _), end = self.ridge, start, self.ridge.k
-        shift = ridge.mean(ridge.sums[k:end])  # to rounding: centring first loses no digits
+        shift = ridge.mean(ridge.sums[k:end])  # nearly exact: centring first loses no digits
         rows = np.asfortranarray(self._L[k:end, :end])
         new = slots, rows, k, self._indices[k:end], shift
         M, rest, U, slope = self.blocks.sum(_append, *new, self.keep)
@@ -185,7 +185,7 @@ class Rounds(Candidates):
         return self.ridge.lam * F + self._slope, self._mu
 
     def _take(self, slot: int, G: Array) -> float:
-        """Add a candidate to the fit; return how well rounding lets us know the change."""
+        """Add a candidate to the fit; return how far rounding may have changed the result."""
         pool, ridge, k = self.pool, self.ridge, self.ridge.k
         U, M, D = self._U, self._M, self._among.D[slot]
         self._among.take(slot)
@@ -194,7 +194,7 @@ class Rounds(Candidates):
         pool.rounding.add(self._L[k, : k + 1])
         row, d = self._L[k, :k], self._L[k, k]
         total = (self._sums[slot] - ridge.sums[:k] @ row) / d
-        if not self.keep:  # nobody asks what it changes: `_append` fits again
+        if not self.keep:  # no further points in this round: `_append` fits again
             ridge.sums[k], ridge.k = total, k + 1
             return 0.0
         U[:, k] = (self._Q[slot] - U[:, :k] @ row) / d
@@ -211,9 +211,9 @@ class GrowingRidge:
     """The squared-loss fit on a basis that grows by a column (zhou2016, eqs. (29), (30)).
 
     theta minimises lam |theta|^2 + (y - P theta)' S cen(y - P theta), lam = 1 / C, with
-    cen(z) = z - s'z / (n + bias_penalty / C). The factor is R'R = lam I + P' S cen(P): that of
-    A_BB itself, as printed, has the condition squared. The blocks keep the gradient
-    r = S cen(P theta - y).
+    cen(z) = z - s'z / (n + bias_penalty / C). The factor is R'R = lam I + P' S cen(P); the matrix
+    A_BB that the paper factors has the square of its condition number. The blocks keep the
+    gradient r = S cen(P theta - y).
     """
 
     def __init__(self, blocks: RowBlocks, fit: Fit, capacity: int) -> None:
@@ -230,7 +230,7 @@ class GrowingRidge:
         self._R = np.empty(capacity * (capacity + 1) // 2)  # upper triangle, packed
 
     def mean(self, total: Any) -> Any:
-        """What centring takes off a column with the sum s'z = ``total``."""
+        """Return what centring subtracts from a column with the sum s'z = ``total``."""
         return total / self._spread
 
     def append(self, u: Array, total: float, slope: Array) -> tuple[Array, Array]:

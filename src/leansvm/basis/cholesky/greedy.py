@@ -2,10 +2,10 @@
 
 K ~ P P' with one column per pivot, the pivot being the row with the largest residual diagonal D.
 D only falls, so stale values are upper bounds: the best rows are factored among themselves and
-accepted while they beat every other row's stale value. Same pivots as one at a time. Rows in
-several parts, as on a cluster, are looked at on two levels: every part offers its best rows and the
-value of the next one, and the best of all offers are the candidates. Any set of candidates gives
-the same pivots, as long as the best row that is not among them is known.
+accepted while they beat every other row's stale value. The pivots are the same as one at a time.
+If the rows are in several parts, as on a cluster, every part offers its best rows and the value of
+its next one, and the best of all offers are the candidates. Any set of candidates gives the same
+pivots, as long as the best row that is not among them is known.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from leansvm.rows import Block, MemoryBlocks, RowBlocks, declare
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
-# Where a round of few candidates takes fewer pivots than this, the next has many, if they are
-# on a device.
+# If a round with few candidates accepts fewer pivots than this, the next one has many candidates
+# (only on a device).
 _FEW_PIVOTS = 8
 _FEWEST_WIDE, _MOST_WIDE = 4096, 2**16
 _WIDE_PIVOTS = 128  # most pivots of such a round
@@ -61,9 +61,9 @@ def pivoted_cholesky(
     Stops early when the rank is exhausted, when the weighted residual trace is at most
     ``trace_tol`` or the part ``tol`` of that of the kernel matrix, and when ``on_step``, called
     with the number of pivots after each round, returns True. ``batch`` rows are factored among
-    themselves in a round; local pivots are accepted while they reach the part ``theta`` of the
-    largest value elsewhere: 1 gives the pivots of one at a time, less gives fewer rounds. The
-    report has the number of ``rounds`` and the ``trace`` that is left after each pivot.
+    themselves in a round. Local pivots are accepted while they are at least ``theta`` times the
+    largest value elsewhere: 1 gives the same pivots as one at a time, a smaller value fewer rounds.
+    The report has the number of ``rounds`` and the ``trace`` that is left after each pivot.
     """
     basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
     trace_tol = max(trace_tol, tol * basis.residual_trace)
@@ -81,7 +81,7 @@ def pivoted_cholesky(
             break  # what was left was rounding
         new = basis.take(local)
         rounds += 1
-        # where rows crowd together the best few are neighbours and give a pivot or two
+        # if rows crowd together, the best few are neighbours and only one or two become pivots
         wide = many_are_cheap and by_few < _FEW_PIVOTS and basis.size > 1
         width = min(many if wide else batch, blocks.n_rows)
         found = _next_candidates(blocks, kernel, basis, new, width)

@@ -184,10 +184,10 @@ class PartialCholesky:
 class WideCholesky:
     """The same for many candidates, where the rows are: H is never made, only its columns.
 
-    For rows that crowd together, as a fine grid does: all of the best few hundred are next to one
-    another and give one pivot. A step is few operations, for each costs a launch. There are at
-    most 2^16 candidates, in float64; residuals are compared in ``unit``, and those at most
-    ``floor`` do not count.
+    For rows that crowd together, as on a fine grid: the best few hundred are all next to one
+    another, and only one becomes a pivot. A step has few operations, because each is a separate
+    launch on the GPU. There are at most 2^16 candidates, in float64. Residuals are compared in
+    units of ``unit``, and those up to ``floor`` do not count.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class WideCholesky:
     def best(self) -> tuple[float, int]:
         """Return the largest key rint(D / unit) and its place, the first of equal ones.
 
-        Both travel in one number. The key is -1 where all D are at most ``floor``.
+        Both travel in one number. The key is -1 if all D are at most ``floor``.
         """
         xp = self._xp
         scores = xp.round(self._D / self._unit) + self._places
@@ -245,7 +245,7 @@ class WideCholesky:
 class GrowingBasis:
     """Pivots in order, ``capacity`` at most, and their factor; several are added in a round.
 
-    Rows of zero weight are never missed, so never chosen.
+    Rows of zero weight have the residual 0 and are never chosen.
     """
 
     def __init__(self, blocks: RowBlocks, kernel: Kernel, capacity: int) -> None:

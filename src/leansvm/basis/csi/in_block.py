@@ -1,7 +1,7 @@
 """What CSI computes in a block of rows: new columns, their orthogonal parts, scores.
 
 A block keeps in `FactorRows` P = [G W] (selected columns, then the window of look-ahead columns)
-and the residual diagonal D after G, and in `WindowRows` what the scores need besides.
+and the residual diagonal D after G, and in `WindowRows` what else the scores need.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class ScoredRow(NamedTuple):
 class BestRows(NamedTuple):
     """The best rows of a block."""
 
-    gain: ScoredRow | None  # largest expected gain of rows whose column is known, or can be
-    dependent: ScoredRow | None  # and of all rows, where the columns miss none
+    gain: ScoredRow | None  # largest expected gain; the row's column is known or can be computed
+    dependent: ScoredRow | None  # the same over all rows, if the columns represent every row
     missed: ScoredRow | None  # largest residual
 
 
@@ -265,8 +265,8 @@ def extract(block: Block, k: int, step: Extraction, criterion: GainCriterion) ->
 def _best(block: Block, n: int, bounds: Bounds, criterion: GainCriterion) -> BestRows:
     """Return the rows with the largest expected gain and the one that the n columns miss most.
 
-    A row with 0 < E <= floor (a copy of a window row, or nearly) is left to its twin: the window
-    has its column only up to sqrt(E E_i), unless no E_i is above the floor.
+    A row with 0 < E <= floor (nearly a copy of a window row) is left to its twin: the window
+    has its column only up to sqrt(E E_i). It may be chosen if no E_i is above the floor.
     """
     state, D = block.kept(WindowRows), block.kept(FactorRows).D
     E, A3 = state.E, state.A3
@@ -275,7 +275,7 @@ def _best(block: Block, n: int, bounds: Bounds, criterion: GainCriterion) -> Bes
         # |g|^2 of the row's column, the window standing for what is off its diagonal
         A1 = np.minimum(np.maximum(state.A1, 0.0), bounds.gram * np.maximum(D - E, 0.0))
         norms = (A1 + state.s * E * (2.0 * D - E)) / D
-        # |q'T|^2, where the window shows a direction at all
+        # |q'T|^2, if the window shows a direction at all
         explained = np.einsum("ij,ij->i", state.Z, state.Z) / A3
         shown = (_NOTHING * bounds.directions * D < A3) & (_VISIBLE * D < D - E)
         explained[~shown] = 0.0

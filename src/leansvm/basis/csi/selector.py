@@ -2,7 +2,7 @@
 
 Greedy on J = (1 - kappa) tr(K - GG') / tr K + kappa min_beta |Y - G beta|^2 / |Y|^2 (centred). A
 column g lowers J by a |g|^2 + c |q'Y|^2, q its centred part orthogonal to the earlier ones. The
-rows' columns being unknown, a window W of look-ahead columns stands for K - GG' in the scores.
+columns of most rows are unknown; in the scores, a window W of look-ahead columns replaces K - GG'.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class CSI(BasisSelector):
 
 
 class _Search:
-    """The host's side: what is of the size of the window, and the best rows at present.
+    """What the host holds: arrays of the size of the window, and the best rows at present.
 
-    With a penalised bias the inner product of centred columns has the term tau mean mean'
-    besides; Q then has one more row, ``tail``.
+    With a penalised bias the inner product of centred columns has the additional term
+    tau mean mean'; Q then has one more row, ``tail``.
     """
 
     def __init__(

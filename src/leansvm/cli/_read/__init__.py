@@ -57,17 +57,17 @@ class FileData:
     X : DataFrame, ndarray or CSR matrix
         Features.
     y : ndarray or None
-        Target; None where the file has none.
+        Target; None if the file has none.
     kinds : dict or None
-        Of a table: kind of every feature column.
+        For a table: the kind of every feature column.
     notes : list of str
         What a user should know about how the file was understood.
     form : list of str
-        What is not plain about the file, such as "semicolons" and "decimal commas".
+        What is unusual about the format of the file, such as "semicolons" and "decimal commas".
     reading : dict
         Conventions of the file that are kept with a model, in JSON's types.
     kept : dict
-        Columns that go into the output as they are in the file, of pyarrow.
+        Columns (of pyarrow) that go into the output as they are in the file.
     """
 
     path: Path
@@ -166,9 +166,9 @@ def read_like(
     reading: Mapping[str, Any] | None = None,
     keep: Sequence[str] = (),
 ) -> FileData:
-    """Read a file to predict, in the form a model was trained on.
+    """Read a file to predict, in the form on which a model was trained.
 
-    `reading` holds the conventions of the training file: they decide what this file leaves open.
+    `reading` holds the conventions of the training file; they decide if this file is ambiguous.
     `keep` names columns that are returned as they are.
     """
     kind = _format(path, file_format)

@@ -14,7 +14,7 @@ from leansvm.cli._read._words import quoted
 
 
 def whole(y: np.ndarray) -> np.ndarray:
-    """Return int64 where all values are whole and fit; what does not stays as it is."""
+    """Return int64 if all values are whole and fit; otherwise return the values as they are."""
     if len(y) == 0 or not np.isfinite(y).all() or np.any(y != np.round(y)):
         return y
     fits = int(y.min()) >= -(2**63) and int(y.max()) < 2**63
@@ -26,8 +26,8 @@ def read_svmlight(
 ) -> tuple[Any, np.ndarray, bool]:
     """Read sparse rows; pad them to the features of a model.
 
-    Indices count from 0 or from 1: as the training file's did, which is returned, too. "auto" is
-    from 1 where no row has the index 0.
+    Indices count from 0 or from 1, as in the training file; the result says which. "auto" means
+    from 1 if no row has the index 0.
     """
     from sklearn.datasets import load_svmlight_file
 
@@ -48,14 +48,14 @@ def read_svmlight(
 
 
 def _check_width(path: Path, n_features: int) -> None:
-    """Refuse an index so large that a few numbers for each feature would fill the memory."""
+    """Refuse an index so large that a few numbers for each feature would exceed the memory."""
     from leansvm.rows import available_memory, format_bytes
 
     needed, free = _VECTORS * 8 * n_features, available_memory()
     if needed > free:
         raise CommandError(
-            f"{path}: the largest index is {n_features:,}: a model of so many features needs "
-            f"{format_bytes(needed)}, and {format_bytes(free)} are free; number the features "
+            f"{path}: the largest index is {n_features:,}. A model with so many features needs "
+            f"{format_bytes(needed)}, but only {format_bytes(free)} are free; number the features "
             f"without gaps"
         )
 

@@ -1,7 +1,7 @@
 """Dates, times of day and yes/no answers as numbers.
 
 A date becomes days since 1970, with the time of day as a fraction; a time of day becomes hours.
-Where the day and where the month stand is clear from the year in front (2024-03-01), from points
+Which part is the day and which the month is clear from the year in front (2024-03-01), from points
 (01.03.2024), from a number above 12, from other columns, or the user says it.
 """
 
@@ -44,7 +44,7 @@ def looks_like(text: str, pattern: str) -> bool:
 
 
 def to_days(texts: pa.Array, pattern: str, order: str = DAY_FIRST) -> np.ndarray:
-    """Convert dates of one pattern to days since 1970; NaN where a value is no such date."""
+    """Convert dates of one pattern to days since 1970; NaN if a value is no such date."""
     parts = _parts(texts, pattern)
     day, month = parts["d"], parts["m"]
     if pattern == SLASHES and order == MONTH_FIRST:
@@ -63,14 +63,14 @@ def to_days(texts: pa.Array, pattern: str, order: str = DAY_FIRST) -> np.ndarray
 
 
 def to_hours(texts: pa.Array) -> np.ndarray:
-    """Convert times of day to hours; NaN where a value is no time of day."""
+    """Convert times of day to hours; NaN if a value is no time of day."""
     parts = _parts(texts, _CLOCK)
     hours = _hours(parts, texts)
     return np.where(~np.isnan(parts["h"]) & (hours < 24), hours, np.nan)
 
 
 def _hours(parts: dict[str, np.ndarray], texts: pa.Array) -> np.ndarray:
-    """Return hours since midnight; 24 where the parts are no time of day."""
+    """Return hours since midnight; 24 if the parts are no time of day."""
     zero = np.zeros(len(texts))
     h, n, s = (np.nan_to_num(parts.get(name, zero)) for name in ("h", "n", "s"))
     afternoon = parts.get("p", zero)  # 0: nothing was said, 1: a.m., 2: p.m.
@@ -80,7 +80,7 @@ def _hours(parts: dict[str, np.ndarray], texts: pa.Array) -> np.ndarray:
 
 
 def _parts(texts: pa.Array, pattern: str) -> dict[str, np.ndarray]:
-    """Return the parts of every value as numbers, NaN where there are none."""
+    """Return the parts of every value as numbers, NaN if there are none."""
     from pyarrow import compute
 
     found = compute.extract_regex(texts, pattern)
@@ -125,7 +125,7 @@ def _zone(text: str) -> float:
 
 
 def to_truth(texts: pa.Array) -> np.ndarray:
-    """Convert yes and no, in several languages, to 1 and 0; NaN where a value is neither."""
+    """Convert yes and no, in several languages, to 1 and 0; NaN if a value is neither."""
     from pyarrow import compute
 
     values = compute.utf8_lower(texts).dictionary_encode()

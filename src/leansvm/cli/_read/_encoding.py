@@ -1,7 +1,7 @@
 """Which encoding a text file has: UTF-8, UTF-16 or UTF-32 by its first bytes, else Windows-1252.
 
 Windows-1252 holds Latin-1's letters and the euro sign: it is what spreadsheets in western Europe
-write. It is taken only where the file cannot be UTF-8 at all.
+write. It is used only if the file cannot be UTF-8 at all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _head(path: Path) -> bytes:
 
 
 def _open(path: Path):  # type: ignore[no-untyped-def]
-    """Open a file for reading bytes, unpacked where its name ends in .gz or .bz2."""
+    """Open a file for reading bytes, unpacked if its name ends in .gz or .bz2."""
     import pyarrow as pa
 
     return pa.input_stream(str(path), compression="detect")
@@ -89,7 +89,7 @@ def _check(path: Path, encoding: str) -> None:
 
 
 def _first_wrong(path: Path, encoding: str) -> tuple[int, int, bool] | None:
-    """Return line and value of the first byte that cannot be read; None where all can.
+    """Return line and value of the first byte that cannot be read; None if all can.
 
     The third value says whether letters beyond ASCII came before it.
     """

@@ -56,7 +56,7 @@ def frame_of(
     """Convert columns to the kinds that are wanted, or to those that are recognised.
 
     Numbers are float64, categories texts, dates datetime64, times of day texts such as 08:30:00 and
-    yes/no booleans; NaN, NaT and None where a value is missing.
+    yes/no booleans; NaN, NaT and None if a value is missing.
     """
     import pandas as pd
 

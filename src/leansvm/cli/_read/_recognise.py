@@ -1,7 +1,7 @@
 """What a column of text holds: numbers, yes/no, dates, times of day, or categories.
 
-The first kind that all values fit is taken. A column that nearly all values fit is refused with
-the place of the first one that does not: guessing would turn numbers into categories in silence.
+A column has the first kind that all its values fit. If only nearly all fit, the column is refused,
+and the error names the first one that does not: guessing would silently make numbers categories.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Conventions:
     Parameters
     ----------
     decimal : {".", ","} or None
-        Decimal mark, where a column leaves it open.
+        Decimal mark, used if a column is ambiguous.
     dates : {"day-first", "month-first"} or None
-        Order of 03/04/2024, where a column leaves it open.
+        Order of 03/04/2024, used if a column is ambiguous.
     missing : tuple of str
         Spellings of a missing value, beside the usual ones.
     options : bool
@@ -49,7 +49,7 @@ class Conventions:
 
 
 def cleaned(column: pa.ChunkedArray, missing: Sequence[str]) -> pa.Array:
-    """Return text without spaces around it, null where a value is missing."""
+    """Return text without spaces around it, null if a value is missing."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -92,7 +92,7 @@ def _has_comma(texts: pa.Array) -> bool:
 
 
 def _decimal_mark(texts: pa.Array) -> str | None:
-    """Return the decimal mark that a column of numbers shows; None where it shows none."""
+    """Return the decimal mark that a column of numbers shows; None if it shows none."""
     texts, _ = _numbers.without_unit(texts)
     if not _numbers.has_marks(texts):
         return None
@@ -104,7 +104,7 @@ def _decimal_mark(texts: pa.Array) -> str | None:
 
 
 def _date_order(texts: pa.Array) -> str | None:
-    """Return the order of day and month that a column shows; None where it shows none."""
+    """Return the order of day and month that a column shows; None if it shows none."""
     known = texts.drop_null()
     if not len(known) or not _dates.looks_like(known[0].as_py(), _dates.SLASHES):
         return None
@@ -182,7 +182,7 @@ def convert_to(
 
 
 def as_objects(texts: pa.Array) -> np.ndarray:
-    """Return text as objects, NaN where it is missing."""
+    """Return text as objects, NaN if it is missing."""
     values = texts.to_numpy(zero_copy_only=False).astype(object)
     values[texts.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return values
@@ -191,7 +191,7 @@ def as_objects(texts: pa.Array) -> np.ndarray:
 def _convert(
     table: FileTable, name: str, texts: pa.Array, kind: str, ways: Conventions
 ) -> tuple[np.ndarray, str]:
-    """Convert what fits a kind, NaN for all else; with a note."""
+    """Convert the values that fit a kind, the others to NaN; also return a note."""
     if kind == NUMBER:
         return _to_numbers(table, name, texts, ways)
     if kind == TRUTH:

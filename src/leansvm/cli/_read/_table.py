@@ -212,7 +212,7 @@ def _plain_number(text: str) -> bool:
 
 
 def _delimiter(path: Path, encoding: str) -> str:
-    """Take what cuts all first records into equally many values, as many as possible."""
+    """Return the delimiter that cuts all first records into the same number of values, the most."""
     widths = {}
     for delimiter in DELIMITERS:
         records = itertools.islice(_records(path, encoding, delimiter, 0), _SAMPLE)

@@ -10,7 +10,7 @@ from leansvm.cli._output import UsageError
 
 
 def check_column(path: Path, name: str, names: Sequence[str]) -> None:
-    """Refuse the name of a column that is not there; name the one that was probably meant."""
+    """Refuse the name of a column that does not exist; suggest the most similar name."""
     if name in names:
         return
     near = difflib.get_close_matches(name, names, n=1)
@@ -19,7 +19,7 @@ def check_column(path: Path, name: str, names: Sequence[str]) -> None:
 
 
 def quoted(names: Sequence[str], most: int = 20) -> str:
-    """Return names in quotes, the first of them where there are many."""
+    """Return names in quotes, only the first of them if there are many."""
     shown = ", ".join(f"'{name}'" for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 

@@ -1,8 +1,8 @@
 """The report of a training run: one HTML page with everything a reader asks first.
 
-The most important numbers, where the time went and how to use the model in Python are here; each
-other question has a module: how accurate it is, which columns matter, what it says of rows and
-columns, what to know and to try next, what the model looks like.
+This file has the most important numbers, the time of each phase and how to use the model in Python.
+Each other question has a module: how accurate the model is, which columns matter, what it says
+about rows and columns, what to know and to try next, and what the model looks like.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _made_by() -> list[str]:
 
 
 def _facts(run: TrainingRun) -> str:
-    """Return the scores that fit the task beside those of no model, and the sizes."""
+    """Return the scores that fit the task beside those of the baseline, and the sizes."""
     scores: list[tuple[str, object]] = []
     if run.evaluation is not None:
         found = run.evaluation
@@ -139,7 +139,7 @@ def _use(run: TrainingRun, model_file: Path) -> str:
             f"import pandas as pd\nfrom leansvm import persistence\n\n{load}{rows}model.predict(X)"
         )
     else:  # pandas would have to be told about marks, dates and answers
-        text = "The command reads the file as training did: marks of numbers, dates, yes and no."
+        text = "The command reads decimal marks, dates and yes/no in the file as training did."
         rows = "# X: frame with these columns; dates as dates, yes/no as True and False\n"
         python = f"from leansvm import persistence\n\n{load}{rows}model.predict(X)"
     return html.section("Use the model", html.code(shell) + html.code(python), text, "use")

@@ -1,4 +1,4 @@
-"""How accurate, in the report: on what the model errs, and whether its probabilities are right."""
+"""Accuracy in the report: where the model is wrong, and whether its probabilities are right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_CLASSES, _SHOWN_ROWS = 10, 1000
 
 
 def accuracy(run: TrainingRun) -> str:
-    """Return the section: errors in pictures, and all scores beside those of no model."""
+    """Return the section: errors in pictures, and all scores beside those of the baseline."""
     assert run.evaluation is not None
     text = f"Each row was predicted by a model that had not seen it: {run.evaluation.method}."
     if run.evaluation.folds:
@@ -143,8 +143,8 @@ def _curves(run: TrainingRun, classes: np.ndarray) -> list[str]:
         html.figure(
             roc,
             f"ROC curve of {name}",
-            f"Upwards: the share of class {name} that is found. To the right: the share of the "
-            f"other class that is predicted as {name}.",
+            f"Vertical: the share of class {name} that is found (more is better). Horizontal: the "
+            f"share of the other class that is predicted as {name} (less is better).",
         ),
     ]
 
@@ -189,7 +189,7 @@ def _regression(run: TrainingRun) -> str:
         html.figure(
             residuals,
             "Errors against prediction",
-            "The orange line is the mean error, the band holds the middle 80 % of errors. A bent "
+            "The orange line is the mean error, and the band has the middle 80 % of errors. A bent "
             "line means that the model misses a trend. A band that widens means that the noise "
             "grows with the prediction.",
         ),

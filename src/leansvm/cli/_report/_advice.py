@@ -90,9 +90,9 @@ def _ordered(x: np.ndarray, true: np.ndarray) -> float:
 
 
 def _told_by_levels(column: Any, y: np.ndarray) -> tuple[float, float]:
-    """Return how often the most frequent class of a level is right, and of all rows.
+    """Return how often the most frequent class of each level is right, and that of all rows.
 
-    Levels of one row are left out, which every column of names has.
+    Levels with a single row do not count: every column of names has them.
     """
     import pandas as pd
 
@@ -132,8 +132,8 @@ def _copies(run: TrainingRun) -> list[str]:
         )
     if other and run.task == "classification":
         found.append(
-            f"{other:,} rows equal earlier rows in every column but have another target: no model "
-            f"can be right on all of them"
+            f"{other:,} rows equal an earlier row in every column but have a different target: no "
+            f"model can be right on all of them"
         )
     return found
 
@@ -152,7 +152,7 @@ def _same_columns(run: TrainingRun) -> list[str]:
 def drifts(run: TrainingRun) -> dict[str, float]:
     """Return what differs between the first three quarters of the file and the last one.
 
-    By name the largest difference between the shares of rows below a value, 0 to 1.
+    For each column: the largest difference between the shares of rows below a value, 0 to 1.
     """
     n = len(run.y)
     if n < _FEW_ROWS:
@@ -228,7 +228,7 @@ def next_steps(
         steps.append("Collect more rows first: they help more than any setting.")
     if drifts(run):
         steps.append(
-            "Hold the last rows out: train on the first three quarters of the file, then run "
+            "Test on the last rows: train on the first three quarters of the file, then run "
             "`leansvm predict` on the rest; it prints the score."
         )
     if at_largest_size(run):
@@ -246,7 +246,7 @@ def next_steps(
 
 
 def _for_no_better_than_chance(run: TrainingRun) -> list[str]:
-    """Say so where the model is hardly better than none."""
+    """Say so if the model is hardly better than the baseline."""
     found = run.evaluation
     if found is None:
         return []
@@ -261,7 +261,7 @@ def _for_no_better_than_chance(run: TrainingRun) -> list[str]:
 
 
 def _for_the_rare_class(run: TrainingRun) -> list[str]:
-    """Advise on the threshold where a rare class is hardly predicted."""
+    """Advise on the threshold if a rare class is hardly predicted."""
     if run.evaluation is None or run.positive is None:
         return []
     share = float(np.mean(run.y == run.positive))

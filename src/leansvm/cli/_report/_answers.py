@@ -1,6 +1,6 @@
-"""What the fit answers, in the report: how sure it is, what features do, which rows look wrong.
+"""Answers of the fit in the report: how sure it is, what features do, which rows look wrong.
 
-All from the models without each row and from exact gradients; nothing is fitted for it.
+They come from the models without each row and from exact gradients; nothing is fitted again.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
         named = dict(zip(found.features.tolist(), found.names, strict=True))
         a, b = (named[int(f)] for f in found.pairs[int(np.argmax(size))])
         if size.max() > 0.1 * found.strength.max():
-            text += f" The effect of {a} depends most on the value of {b}, and the reverse."
+            text += f" The effect of {a} depends most on the value of {b}, and vice versa."
     return html.section("What the columns do", html.figures(figures), text, "effects")
 
 
@@ -221,8 +221,8 @@ def _looks_for_first_class(run: TrainingRun) -> bool:
 def of_dates(run: TrainingRun, X: Any, name: str) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Return the effect of a date by parts: label, values and mean change; none for others.
 
-    A line through all moments would jump with every hour: rows keep their time of day while the
-    day changes, and their day while the hour changes.
+    A single line over time would jump with every hour. So rows keep their time of day while the day
+    changes, and their day while the hour changes.
     """
     several = run.task == "classification" and run.positive is None
     if (run.data.kinds or {}).get(name) != DATE or several:
@@ -285,7 +285,7 @@ def _shown_classes(found: Effects, place: int) -> np.ndarray:
 
 
 def class_colours(found: Effects, places: Iterable[int]) -> dict[int, int]:
-    """Return a colour for each output that is drawn; nothing where there are more than colours."""
+    """Return a colour for each output that is drawn; nothing if there are more than colours."""
     outputs = np.unique([o for place in places for o in _shown_classes(found, place)])
     if len(outputs) > len(html.COLOURS):
         return {}
@@ -339,7 +339,7 @@ def _value_ticks(ax: Any, grid: np.ndarray) -> None:
 
 
 def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tuple[str, list[int]]:
-    """List the rows whose target the model without them believes least, with their values."""
+    """List the rows whose target is least plausible in the model without them."""
     found = inspect_rows(run.model, X, run.y)
     predicted = left_out_predictions(run.model, run.y, found.residual)
     worst = [int(i) for i in found.most_suspicious(SHOWN_ROWS)]
@@ -359,8 +359,8 @@ def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tupl
     ]
     head = ["row", "target", "predicted without it", label, "others without it", *names]
     text = (
-        f"These are the rows with the largest errors in the model without the row: the target is "
-        f'wrong, or the case is rare. {meaning} "Others without it" says whether the other rows '
+        f"These rows have the largest errors in the model without the row. Either the target is "
+        f'wrong or the case is rare. {meaning} "Others without it" says whether the other rows '
         f"would be predicted better or worse without this row. Row 1 is the first row of the file. "
         f"The last columns of the table show the most important columns of the file."
     )

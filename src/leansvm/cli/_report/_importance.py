@@ -1,7 +1,7 @@
-"""Which columns matter: the score falls by so much when one column is shuffled among the rows.
+"""Which columns matter: how much the score falls when one column is shuffled among the rows.
 
-Rows are those that a model has not seen: a model with the kernel, C and size of the fit is fitted
-to the other rows, which takes no learning. On rows of its own fit a model needs columns of noise.
+The rows are new to the model: another model with the kernel, C and size of the fit is fitted to the
+other rows, which needs no learning. On its own training rows a model also uses columns of noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leansvm.cli._scores import METRICS, scorer_of
 from leansvm.plotting import ImportanceDisplay, html
 
 _ROWS, _REPEATS = 1000, 5
-_PARTS = 4  # one of which is left out; of fewer than _ROWS rows, each in its turn
+_PARTS = 4  # one part is left out; with fewer than _ROWS rows, each part in turn
 _MOST_ROWS = 20_000  # to fit the other model on
 _MOST_COLUMNS, _SHOWN = 200, 20
 _SAME = 0.9999  # correlation of columns that are copies
@@ -102,7 +102,7 @@ def copies_of(run: TrainingRun) -> dict[str, list[str]]:
 def _left_out(run: TrainingRun) -> Iterator[tuple[Any, np.ndarray]]:
     """Yield models of some rows, and the numbers of rows that they have not seen.
 
-    Nothing where the machine has no kernel, or a class too few rows to be in every part.
+    Yields nothing if the machine has no kernel, or if a class has too few rows for every part.
     """
     model, y = run.model, run.y
     classes, counts = np.unique(y, return_counts=True)
@@ -122,7 +122,7 @@ def _left_out(run: TrainingRun) -> Iterator[tuple[Any, np.ndarray]]:
 
 
 def importance(found: inspection.Importance | None, on_rows: str) -> str:
-    """Return the section; nothing where importance was not measured."""
+    """Return the section; nothing if importance was not measured."""
     if found is None:
         return ""
     columns, shown = len(found.names), min(len(found.names), _SHOWN)
@@ -149,7 +149,7 @@ def importance(found: inspection.Importance | None, on_rows: str) -> str:
 
 
 def unused(found: inspection.Importance | None) -> list[str]:
-    """Return columns that can be left out: below 1 % of the largest and within their spread."""
+    """Return unneeded columns: importance below 1 % of the largest and within its own spread."""
     if found is None or found.mean.max() <= 0:
         return []
     small = (found.mean < 0.01 * found.mean.max()) & (found.mean <= 2 * found.std + 1e-12)

@@ -13,13 +13,13 @@ from leansvm.plotting import html
 from leansvm.plotting.axes import plain_text
 
 PATH_POINTS, PATH_ROWS = 200, 20_000
-FEWEST_ROWS = 100  # a quarter of fewer says nothing about sizes
-MOST_FEATURES = 20  # of the picture
+FEWEST_ROWS = 100  # a quarter of fewer rows would be too few to compare sizes
+MOST_FEATURES = 20  # in the picture
 _CANDIDATES = np.logspace(-6, 7, 50)  # what C="loo" and C="gcv" try
 
 
 def feature_scales(run: TrainingRun) -> str:
-    """Learned scales of the features as bars; nothing where gamma was not learned."""
+    """Learned scales of the features as bars; nothing if gamma was not learned."""
     scales = run.feature_scales()
     if scales is None:
         return ""

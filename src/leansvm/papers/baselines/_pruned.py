@@ -70,7 +70,7 @@ class _Pruner:
 
 
 class PrunedLSSVC(DualBaseline):
-    """Least-squares SVM pruned from all rows to fewer ones (Suykens).
+    """Least-squares SVM on all rows that is pruned to fewer rows (Suykens).
 
     Trains on all rows, drops a share ``step`` of them, those with the smallest coefficients, and
     trains again on the others. It stops when the error grows too much (``trade_off``) and keeps the
@@ -87,16 +87,16 @@ default="rbf"
     step : float, default=0.05
         Part of the remaining rows that a round drops (one at least).
     trade_off : float, default=0.75
-        Pruning goes on while ``trade_off`` times the error is at most that of the first model; 1
-        allows no loss.
+        Pruning goes on while ``trade_off`` times the error is at most the error of the first model.
+        With 1, the error must not grow.
     index : {"train", "loo", "validation"}, default="train"
-        The error that is watched: of all training rows; of all training rows, each judged by a
-        model that was trained without it (exact leave-one-out); or of rows held out for it.
+        The error that is watched: of all training rows ("train"), of all training rows in the model
+        without the row ("loo", exact leave-one-out), or of rows held out for it ("validation").
     validation_fraction : float, default=0.2
         Part of each class that ``index="validation"`` holds out.
     n_basis : int, float or None, default=None
-        Fewest rows to keep, or a fraction of the rows; None prunes as far as the index allows
-        (5 rows stay).
+        Fewest rows to keep, or a fraction of the rows; None prunes as far as ``index`` allows, but
+        keeps at least 5 rows.
     gamma : {"scale", "auto"} or float, default="scale"
         Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian".
     degree : float, default=3

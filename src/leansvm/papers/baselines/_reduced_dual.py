@@ -15,8 +15,8 @@ from leansvm.papers.baselines._base import DualBaseline, solve_dual
 class RandomReducedDualLSSVC(DualBaseline):
     """Least-squares SVM trained on a few random rows: the random reduced dual (RRD-LSSVM).
 
-    The other rows are neither in the basis nor in the loss. A baseline: `SparseLSSVC` with a random
-    basis fits all rows with as many basis functions.
+    The other rows are neither in the basis nor in the loss. This is a baseline for `SparseLSSVC`
+    with a random basis, which fits all rows with the same number of basis functions.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The pages leansvm writes: one file each, nothing loaded from elsewhere.
 
-HTML is in templates (``*.html.j2``), which escape all they are given but :class:`Markup`, the
-output of another template. Light and dark by the reader's setting, wide and narrow: tables scroll
-inside their frame, pictures are inline SVG in the page's own colours.
+HTML is in templates (``*.html.j2``). They escape all text except :class:`Markup`, the output of
+another template. Pages follow the reader's light or dark setting and fit narrow screens: tables
+scroll inside their frame, and pictures are inline SVG in the page's own colours.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def _part(name: str, *values: Any) -> Markup:
 
 
 def section(heading: str, body: str, text: str = "", anchor: str = "") -> Markup:
-    """Return a section; `body` is what the functions below return, added up."""
+    """Return a section; `body` is the concatenated output of the functions below."""
     return _part("section", heading, body, text, anchor)
 
 
 def table(header: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "") -> Markup:
-    """Return a table that scrolls sideways where the page is narrow.
+    """Return a table that scrolls sideways if the page is narrow.
 
     The first cell of every row is its heading. A cell may be a :class:`Cell` to have a class.
     """
@@ -100,7 +100,7 @@ class Cell(str):
 
 
 def figures(items: Iterable[str]) -> Markup:
-    """Return figures side by side where there is room."""
+    """Return figures side by side if there is room."""
     return _part("figures", items)
 
 
