@@ -14,7 +14,7 @@ from leansvm.basis import features as maps
 from leansvm.basis.choose import choose
 from leansvm.basis.growing import rotation_in_order
 from leansvm.kernels import Kernel
-from leansvm.ridge import criteria
+from leansvm.ridge import criteria, primal
 from leansvm.ridge.criteria import Criterion
 from leansvm.ridge.equations import (
     NormalEquations,
@@ -177,6 +177,18 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
         others = np.setdiff1d(np.arange(N), ROWS)
         expected = np.average(squares[others], weights=WEIGHT[others])
         assert_allclose(outside[k], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("size", [5, 40], ids=["spectrum", "dual"])
+def test_a_tiny_penalty_of_the_bias_is_solved_like_a_free_one(size):
+    basis = whitened(X[:size], 1e-12)
+    blocks, equations = equations_of(basis, 1e-12)
+    sums = add_up(blocks, basis, first_shift(blocks, basis, False))
+    by = criteria.Criterion(np.array([1.0, 10.0]), "loo", True)
+    found = primal.solve_sums(blocks, basis, sums, False, by)
+    fitted = basis.transform(X)[:, :-1] @ (basis.L.T @ found.coef) + found.b
+    expected = smoother(X[:size], found.C, 0.0)[0] @ Y
+    assert_allclose(fitted, expected, atol=1e-7)
 
 
 def test_gcv_without_room_is_infinite_and_silent():

@@ -172,7 +172,10 @@ def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Crit
     features = equations.features
     if isinstance(features, KernelFeatures):
         features = replace(features, single=False)
-    Phi = blocks.concatenate(_all_features, features)
+    size, bias_penalty = features.size, 0.0 if equations.free_bias else np.inf
+    if features.constant is not None:  # its square 1/A may be so large that rounding hides K
+        bias_penalty = 1.0 / features.constant**2
+    Phi = blocks.concatenate(_all_features, features)[:, :size]
     Y, weight = blocks.targets_of(np.arange(blocks.n_rows))
     weight = np.ones(len(Y)) if weight is None else weight
     used = np.flatnonzero(weight > 0)
@@ -185,7 +188,7 @@ def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Crit
         Y[used],
         weight[used],
         candidates,
-        0.0 if equations.free_bias else np.inf,  # a penalised bias is a column of Phi
+        bias_penalty,
         criterion.name,
         count=equations.count,
         basis_rows=basis_rows,
@@ -195,7 +198,10 @@ def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Crit
     left_out[used] = every.left_out
     curve = every.curve if np.ndim(criterion.C) == 1 else None
     more: Any = {"left_out": left_out, "curve": curve, "error": every.error}
-    found = equations.solution(Phi[used].T @ every.coef, every.C, **more)
+    theta = Phi[used].T @ every.coef
+    if features.constant is not None:
+        theta = np.vstack([theta, every.b / features.constant])
+    found = equations.solution(theta, every.C, **more)
     return replace(found, b=every.b) if equations.free_bias else found
 
 

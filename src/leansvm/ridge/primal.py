@@ -347,8 +347,10 @@ def solve_sums(
         chosen = replace(criterion, C=C, known=None)
         found = solve_by_some_rows(blocks, equations, chosen, model)
         return replace(found, curve=curve, error=float(curve[best]))
-    # triangular solves at one C lose fewer digits than the inverse in the models
-    theta = models.theta(best) if several else theta_at(equations, C)
+    # triangular solves at one C lose fewer digits than the inverse in the models, and than
+    # eigenvalues next to the square of a penalised bias's column, which may be large
+    by_models = several and features.constant is None
+    theta = models.theta(best) if by_models else theta_at(equations, C)
     if criterion.left_out:
         if not (by_loo and kept):
             model = replace(models, weights=models.weights[:, [best]])
