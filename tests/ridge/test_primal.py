@@ -182,7 +182,7 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
 @pytest.mark.parametrize("size", [5, 40], ids=["spectrum", "dual"])
 def test_a_tiny_penalty_of_the_bias_is_solved_like_a_free_one(size):
     basis = whitened(X[:size], 1e-12)
-    blocks, equations = equations_of(basis, 1e-12)
+    blocks = MemoryBlocks(X, Y, WEIGHT)
     sums = add_up(blocks, basis, first_shift(blocks, basis, False))
     by = criteria.Criterion(np.array([1.0, 10.0]), "loo", True)
     found = primal.solve_sums(blocks, basis, sums, False, by)
