@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from leansvm import LSSVC, SparseLSSVC
-from leansvm.estimators.publish import fit_slopes, probabilities
+from leansvm.probabilities import fit_slopes, probabilities
 
 
 def noisy_problem(n_classes, m=60):

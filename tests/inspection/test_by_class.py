@@ -5,8 +5,8 @@ import pytest
 from sklearn.base import clone
 
 from leansvm import LSSVC
-from leansvm.estimators.publish import log_probabilities
 from leansvm.inspection import inspect_rows
+from leansvm.probabilities import log_probabilities
 from tests.plain import PlainSparseLSSVC
 
 

@@ -83,7 +83,8 @@ class KeepsRows(KernelMachine):
         small = self._small_matrix(rows)
         terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
         folds, kernel = self._criterion().folds, self._model()[0].kernel
-        return Answers(Fitted(kernel, *terms, *small, folds, self.support_), rows)
+        others = folds, self.support_, vars(self).get("class_map_")
+        return Answers(Fitted(kernel, *terms, *small, *others), rows)
 
     def _rows_and_values(self, X: Any) -> tuple[Any, Any]:
         X = to_host(validate(self, X, reset=False))

@@ -23,10 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
 from leansvm.basis.features import evaluate
 from leansvm.estimators.machine import Machine
-from leansvm.estimators.publish import Array, Slopes, log_probabilities, probabilities, warn
+from leansvm.estimators.publish import Array, warn
 from leansvm.estimators.read import check_features, validate
 from leansvm.estimators.targets import Scale, to_units
 from leansvm.losses import Logistic
+from leansvm.probabilities import Slopes, log_probabilities, probabilities
 from leansvm.rows import is_dask, partitions_of, source_of, tiles_within
 from leansvm.tables import feature_names
 from leansvm.tables.fitting import encoded_source
@@ -159,6 +160,7 @@ class Classifier(ClassifierMixin, PredictsValues):
         not influence which rows are drawn at random.
     calibrate : bool
         Whether to calibrate probabilities on leave-one-out decision values, for `predict_proba`.
+        `SparseLSSVC` then also combines the functions of three classes or more (``class_map_``).
 
     Attributes
     ----------
@@ -171,6 +173,7 @@ class Classifier(ClassifierMixin, PredictsValues):
     calibration_scale_: float
     calibration_slopes_: Array
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
+    _maps_classes: bool | property = False  # combines the functions of three classes or more
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],

@@ -1,10 +1,6 @@
 """`publish`, the last line of a fit: the only place that sets fitted attributes, and warns.
 
-It also fits probabilities to left-out decision values: p proportional to sigma(g(f)). All classes
-share g, which rises and has g(0) = 0: the most probable class is always the one that `predict`
-returns. g has one slope in each of six zones of f: a squared loss makes f the mean of targets +-1,
-whose log odds are steep only near +-1. If a zone has few rows, its slope stays close to one scale
-for all zones. Targets are smoothed as Platt does: (N + 1) / (N + 2) for the own class.
+It also fits probabilities, and the map of three classes or more (`leansvm.probabilities`).
 """
 
 from __future__ import annotations
@@ -17,8 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit, log_expit, log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
@@ -26,7 +20,8 @@ from leansvm._sklearn import level_of_user
 from leansvm.estimators.read import ROW_ATTRIBUTES, TrainingData
 from leansvm.estimators.targets import to_units
 from leansvm.kernels import Kernel
-from leansvm.rows import DrawnRows, class_numbers, column_per_class
+from leansvm.probabilities import class_map, fit_slopes, mapped
+from leansvm.rows import DrawnRows, class_numbers
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -44,22 +39,7 @@ _RARE_SHARE, _ROWS_TO_WARN = 0.1, 200  # share of a rare class; fewer rows give 
 _CERTIFIES = ("solver", "objective", "residual", "gap", "iterations", "converged")
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
-_NOT_ALWAYS |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}
-Slopes = float | Array
-_LOG_SCALES = np.linspace(-12.0, 12.0, 49)
-_WHOLE = (-12.0, 12.0)  # range of the logarithm of the scale
-_EXACT = 1e-9  # how far from the best this logarithm may be
-_VALLEYS = 3  # minima of the cross-entropy that are compared
-_GRID_ROWS = 1000  # on which the grid is evaluated
-_NUMBERS = 40_000  # decision values to which slopes are fitted
-KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
-_PRIOR = 1.0  # weight of the squared log ratios of slopes to the one scale, in rows
-# offsets c = _OFFSETS s make s f + c continuous, with 0 in the two zones beside f = 0
-_OFFSETS = np.zeros((6, 6))
-_OFFSETS[0, [0, 1, 2]] = 0.9, -0.4, -0.5
-_OFFSETS[1, [1, 2]] = 0.5, -0.5
-_OFFSETS[4, [3, 4]] = 0.5, -0.5
-_OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
+_NOT_ALWAYS |= {"class_map_", "_left_out", "_sequence", "_saved_small", "_has_batches"}
 
 
 @dataclass(frozen=True)
@@ -145,7 +125,7 @@ def _use_left_out(
     drawn: DrawnRows | None,
     before: Array | None,
 ) -> None:
-    """Fit probabilities and set ``loo_residuals_`` from left-out residuals.
+    """Fit probabilities, map classes and set ``loo_residuals_`` from left-out residuals.
 
     The residuals belong to the ``drawn`` rows, to the first of equal rows or, in a batch, to all
     rows. If they belong to drawn rows, `KeepsRows` computes ``loo_residuals_`` on first access.
@@ -159,6 +139,10 @@ def _use_left_out(
         rows, weight = merged.first, merged.weight
         left_out = left_out[rows if data.taken is None else np.argsort(data.taken)]
     Y, given = blocks.targets_of(rows)
+    if estimator.calibrate:
+        by_row, before = given if weight is None else weight, before if merged is None else None
+        calibrate(estimator, Y, left_out, by_row, data.class_weight, before, maps=True)
+        left_out = Y - mapped(Y - left_out, vars(estimator).get("class_map_"))
     if isinstance(estimator.C, str) and estimator.C == "loo" and merged and drawn is None:
         residuals = left_out[merged.group]
         unused = np.flatnonzero(merged.group < 0)  # rows of zero weight: in no model
@@ -170,9 +154,6 @@ def _use_left_out(
             targets = np.asarray(to_host(whole.Y))
             residuals = to_units(scale, targets) - to_units(scale, targets - residuals)
         estimator.loo_residuals_ = estimator._in_shape(residuals)
-    if estimator.calibrate:
-        weight, before = given if weight is None else weight, before if merged is None else None
-        calibrate(estimator, Y, left_out, weight, data.class_weight, before)
 
 
 def calibrate(
@@ -182,12 +163,15 @@ def calibrate(
     weight: Array | None,
     class_weight: Array | None,
     before: Array | None = None,
+    maps: bool = False,
 ) -> None:
     """Fit probabilities to left-out decision values, and keep these as ``_left_out``.
 
     ``left_out`` are targets Y minus these values. A row of ``_left_out`` has the values, the class,
     the weight, and the weight without the class weight. A batch adds its rows to the rows
-    ``before`` it; the last 100,000 are kept.
+    ``before`` it; the last 100,000 are kept. With ``maps`` the coefficients of three classes or
+    more are mapped first, if the estimator does that (`leansvm.probabilities.class_map`); the kept
+    values are those before the map.
     """
     values, labels = Y - left_out, class_numbers(Y)
     weight = np.ones(len(values)) if weight is None else weight
@@ -199,6 +183,11 @@ def calibrate(
     if not len(known):
         return
     values, labels, weight = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
+    if maps and estimator._maps_classes and values.shape[1] > 1:
+        estimator.class_map_ = B = class_map(values, labels, weight, estimator.fit_intercept)
+        values = mapped(values, B)
+        estimator.dual_coef_ = np.ascontiguousarray(B[:-1].T @ estimator.dual_coef_)
+        estimator.intercept_ = mapped(estimator.intercept_, B)
     estimator.calibration_scale_, estimator.calibration_slopes_ = fit_slopes(values, labels, weight)
     estimator._left_out = known[-_KEPT_ROWS:]
     shares: Any = np.bincount(labels, weight) / weight.sum()
@@ -230,127 +219,3 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
                 f"error of left-out rows still falls there: {why}. To try further values, pass a "
                 f"list as C.",
             )
-
-
-# ---------------------------------------------------------------------------- probabilities
-
-
-def fit_slopes(
-    values: Array, labels: NDArray[np.intp], weight: Array
-) -> tuple[float, NDArray[np.float64]]:
-    """Return the best scale for all of f, and the slope of g in every zone, pulled towards it.
-
-    ``values`` are left-out decision values, one column per class; one column means two classes.
-    """
-    # (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others
-    n_classes = max(values.shape[1], 2)
-    other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
-    targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
-    targets[np.arange(len(labels)), labels] = 1.0 - other
-    if values.size > _NUMBERS:  # a sample is enough; rare classes stay in it
-        rows, times = _some_of_each(labels, _NUMBERS // (values.shape[1] * n_classes))
-        values, targets, weight = values[rows], targets[rows], weight[rows] * times
-    known = np.searchsorted(KNOTS, values), values, targets, weight
-    even = np.zeros(6)  # one slope for all zones
-    found = []
-    for low, high in _valleys(*known) if values.shape[1] > 1 else [_WHOLE]:
-        while high - low > _EXACT:
-            middle = (low + high) / 2
-            rises = _cross_entropy(even, np.exp(middle), *known)[1].sum() > 0
-            low, high = (low, middle) if rises else (middle, high)
-        scale = float(np.exp((low + high) / 2))
-        found.append((_cross_entropy(even, scale, *known)[0], scale))
-    scale = min(found)[1]
-    options: Any = {"gtol": 1e-10, "ftol": 1e-15}
-    best = minimize(
-        _cross_entropy, even, (scale, *known), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options
-    )
-    return scale, np.asarray(scale * np.exp(best.x))
-
-
-def _some_of_each(labels: NDArray[np.intp], most: int) -> tuple[NDArray[np.intp], Array]:
-    """Return about ``most`` rows of each class, or all, and how many rows each represents."""
-    counts = np.bincount(labels)
-    step = np.maximum(-(-counts // max(most, 1)), 1)
-    order = np.argsort(labels, kind="stable")
-    place = np.empty(len(labels), np.intp)  # of a row among those of its class
-    place[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    rows = np.flatnonzero(place % step[labels] == 0)
-    taken = np.bincount(labels[rows], minlength=len(counts))
-    return rows, counts[labels[rows]] / taken[labels[rows]]
-
-
-def _valleys(*known: NDArray[Any]) -> list[tuple[float, float]]:
-    """Return ranges of log a that may have the least cross-entropy: around the lows of a grid."""
-    step = -(-len(known[0]) // _GRID_ROWS)
-    few = [part[::step] for part in known]
-    costs = [_cross_entropy(np.zeros(6), a, *few)[0] for a in np.exp(_LOG_SCALES)]
-    around = np.concatenate([[np.inf], costs, [np.inf]])
-    lows = np.flatnonzero((around[1:-1] <= around[:-2]) & (around[1:-1] <= around[2:]))
-    lows = lows[np.argsort(around[1 + lows], kind="stable")[:_VALLEYS]]
-    padded = np.pad(_LOG_SCALES, 1, mode="edge")
-    return list(zip(padded[lows].tolist(), padded[lows + 2].tolist(), strict=True))
-
-
-def _cross_entropy(
-    logs: Array, scale: float, zone: NDArray[np.intp], values: Array, targets: Array, weight: Array
-) -> tuple[float, Array]:
-    """Return the mean cross-entropy of p ~ sigma(g(f)) with the pull, and its derivatives.
-
-    The slopes of g are ``scale`` times the exponentials of ``logs``.
-    """
-    slopes = scale * np.exp(logs)
-    z = slopes[zone] * values + (_OFFSETS @ slopes)[zone]
-    if z.shape[1] == 1:  # log sigma(z) = z + log sigma(-z)
-        total = -float(weight @ (targets[:, 1] * z[:, 0] + log_expit(-z[:, 0])))
-        by_z = weight[:, None] * (expit(z) - targets[:, 1:])
-    else:
-        shares = log_shares(z)
-        total = -float(weight @ np.einsum("ij,ij->i", targets, shares))
-        by_z = weight[:, None] * (np.exp(shares) - targets) * expit(-z)
-    sums: Any = np.bincount(zone.ravel(), (by_z * values).ravel(), minlength=6)
-    sums = sums + np.bincount(zone.ravel(), by_z.ravel(), minlength=6) @ _OFFSETS
-    total, by_logs = total + _PRIOR * float(logs @ logs), sums * slopes + 2 * _PRIOR * logs
-    return total / float(weight.sum()), by_logs / weight.sum()
-
-
-def log_shares(scaled: Array) -> Array:
-    """Return log p for p ~ sigma(scaled), rows adding up to one."""
-    return np.asarray(log_softmax(log_expit(scaled), axis=1))
-
-
-def offsets_of(slopes: Array) -> Array:
-    """Return c of g(f) = s f + c in every zone."""
-    return np.asarray(_OFFSETS @ slopes)
-
-
-def log_probabilities(values: NDArray[Any], slopes: Slopes) -> Array:
-    """Return log p of every class; one value a row means two classes.
-
-    ``slopes`` are those of the zones, or one for all.
-    """
-    columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
-    if np.ndim(slopes) == 0:
-        return log_shares(column_per_class(slopes * columns))
-    zone, of_zone = np.searchsorted(KNOTS, columns), np.asarray(slopes)
-    return log_shares(column_per_class(of_zone[zone] * columns + offsets_of(of_zone)[zone]))
-
-
-def probabilities(
-    log_odds: NDArray[Any], slopes: Slopes, values: NDArray[Any] | None = None
-) -> NDArray[Any]:
-    """Return p of every class; the class that the decision values predict has the largest.
-
-    If rounding makes it a tie, as between the margins of a sharp logistic loss, the predicted class
-    gets one rounding step more. Without ``values`` the log odds are the decision values.
-    """
-    values = log_odds if values is None else values
-    p = np.exp(log_probabilities(log_odds, slopes)).astype(values.dtype)
-    p = np.maximum(p, np.finfo(p.dtype).tiny)  # no class is impossible
-    predicted = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
-    rows = np.arange(len(p))
-    largest = p.max(axis=1)
-    first = p.argmax(axis=1)
-    behind = (first != predicted) | (np.sum(p == largest[:, None], axis=1) > 1)
-    p[rows[behind], predicted[behind]] = np.nextafter(largest[behind], p.dtype.type(2))
-    return np.asarray(p)

@@ -48,6 +48,10 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(LOO_LOSSES))]}
 
+    @property
+    def _maps_classes(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "auto"
+
     @stored
     def __init__(
         self,

@@ -26,7 +26,6 @@ from leansvm.basis.features import KernelFeatures
 from leansvm.estimators import KernelBasis
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
-from leansvm.estimators.publish import KNOTS, offsets_of
 from leansvm.estimators.targets import Scale
 from leansvm.export._columns import (
     MISSING,
@@ -41,6 +40,7 @@ from leansvm.kernels import Kernel, Mixture
 from leansvm.kernels._function import Array, Outer, Sum
 from leansvm.low_rank import RBF, RobustRBF, Simplex
 from leansvm.low_rank.functions import LearnedFeatures
+from leansvm.probabilities import KNOTS, offsets_of
 from leansvm.rows import class_numbers
 
 _FUNCTIONS: dict[type, tuple[Sum, Outer]] = {

@@ -20,9 +20,9 @@ from leansvm._array_api import foreign_namespace
 from leansvm._sklearn import split_threshold
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.publish import probabilities
 from leansvm.estimators.targets import to_units
 from leansvm.kernels._function import Array, RowForm
+from leansvm.probabilities import probabilities
 from leansvm.tables import TableEncoder
 from leansvm.tables.fitting import by_name
 

@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import to_host
 from leansvm._sklearn import split_threshold
 from leansvm.estimators.answers import KeepsRows
-from leansvm.estimators.publish import fit_slopes, log_probabilities
 from leansvm.estimators.read import validate
+from leansvm.probabilities import fit_slopes, log_probabilities
 from leansvm.ridge.answers import Answers
 from leansvm.ridge.jackknife import refuse_unknown, spreads_at
 from leansvm.ridge.without_row import LeftOut
@@ -119,7 +119,7 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     answers = _asked(model, X, y, sample_weight)
     with tiles_within(model.cache_size):
         found, place, unused = answers.left_out, answers.places, answers.unused
-        residual, suspicion = answers.residuals(model._values), _suspicion(model, found)[place]
+        residual, suspicion = answers.residuals(model._values), _suspicion(model, answers)[place]
         leverage = found.leverage[place]
         novelty = answers.novelty(found.left_out_variance())[place]
         if len(unused):
@@ -188,9 +188,10 @@ def _asked(model: Any, *rows: Any) -> Answers:
         return (model.keep_rows(*rows) if rows else model)._ask()
 
 
-def _suspicion(model: Any, found: LeftOut) -> Array:
+def _suspicion(model: Any, answers: Answers) -> Array:
+    found = answers.left_out
     if is_classifier(model):
-        labels, values = class_numbers(found.target), found.target - found.residual
+        labels, values = class_numbers(found.target), answers.left_out_values
         logs = log_probabilities(values, fit_slopes(values, labels, found.weight)[1])
         p, own = np.exp(logs), np.eye(logs.shape[1])[labels] * found.weight[:, None]
         usual = np.sum(own * p, axis=0) / np.maximum(own.sum(axis=0), np.finfo(np.float64).tiny)

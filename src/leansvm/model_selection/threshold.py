@@ -108,7 +108,7 @@ def _left_out_of(machine: Any) -> Array | None:
     labels = class_numbers(found.target)
     weight = np.ones(len(labels)) if found.weight is None else np.asarray(found.weight)
     own = weight if by_class is None else weight / by_class[labels]
-    return np.column_stack([found.target - found.residual, labels, weight, own])
+    return np.column_stack([answers.left_out_values, labels, weight, own])
 
 
 def _candidates(values: Array, labels: NDArray[np.intp]) -> Array:

@@ -138,6 +138,8 @@ def _check_machine(model: Machine) -> None:
         n_classes = len(_array(model, "classes_", (None,), "biufUSO"))
         if n_outputs != (1 if n_classes == 2 else n_classes) or n_classes < 2:
             raise ValueError(f"{n_classes} classes have {n_outputs} outputs")
+        if hasattr(model, "class_map_"):
+            _array(model, "class_map_", (n_classes + 1, n_classes))
         if hasattr(model, "calibration_scale_"):
             _number(model, "calibration_scale_", 0.0)
         if (

@@ -66,6 +66,7 @@ class Fitted:
     sums: Sums | FoldSums | None = None
     folds: KFoldSums | None = None  # None: five, by a hash
     basis_rows: Any = None  # numbers of rows that are basis points; -1: given points
+    class_map: Array | None = None  # of three classes or more (`leansvm.probabilities`)
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -155,9 +156,16 @@ class Answers:
         """Rows of zero weight: they are in no model."""
         return np.flatnonzero(self.distinct.merged.group < 0)
 
+    @cached_property
+    def left_out_values(self) -> Array:
+        """The decision values, or predictions, of every distinct row in the model without it."""
+        found, B = self.left_out, self.fitted.class_map
+        values = found.target - found.residual
+        return values if B is None else values @ B[:-1] + B[-1]
+
     def residuals(self, values: Callable[[Any], Any]) -> Array:
         """Return y - f of every row in the model without it; ``values(X)`` are those of f."""
-        residual = self.left_out.residual[self.places]
+        residual = (self.left_out.target - self.left_out_values)[self.places]
         if len(self.unused):
             blocks = self.data.blocks()
             rows, (Y, _) = to_host(blocks.take(self.unused)), blocks.targets_of(self.unused)
@@ -297,17 +305,20 @@ class Answers:
             raise ValueError(f"by_class must be True, False or 'auto', got {by_class!r}.")
         model, budget = self.left_out, self.fitted.budget
         labels = class_numbers(model.target)
-        margins = own_margins(model.target - model.residual, labels)
-        values = np.ascontiguousarray(column_per_class(values))
+        margins = own_margins(self.left_out_values, labels)
+        values, residual = np.ascontiguousarray(column_per_class(values)), model.residual
+        if self.fitted.class_map is not None:
+            residual = residual @ self.fitted.class_map[:-1]
+        residual = np.ascontiguousarray(column_per_class(residual))
         members = [np.flatnonzero(labels == k) for k in range(values.shape[1])]
         sizes = [len(rows) for rows in members]
         if not (by_class if by_class != "auto" else min(sizes) < _EVEN_CLASSES * max(sizes)):
             counted = self.counted(model.rows)
-            return prediction_sets(model, counted, X, values, margins, alpha, budget)
+            return prediction_sets(model, counted, X, values, residual, margins, alpha, budget)
         sets = np.ones(values.shape, dtype=bool)
         for k, rows in enumerate(members):
             counted = rows[self.counted(model.rows[rows])]
-            found = prediction_sets(model, counted, X, values, margins, alpha, budget)
+            found = prediction_sets(model, counted, X, values, residual, margins, alpha, budget)
             sets[:, k] = found[:, k]
         return sets
 

@@ -252,18 +252,25 @@ def _kth_largest(values: Array, weight: Array, k: float) -> Array:
 
 
 def prediction_sets(
-    model: LeftOut, counted: Rows, X: Any, values: Array, margins: Array, alpha: float, budget: int
+    model: LeftOut,
+    counted: Rows,
+    X: Any,
+    values: Array,
+    residual: Array,
+    margins: Array,
+    alpha: float,
+    budget: int,
 ) -> NDArray[np.bool_]:
     """Return which classes belong to the set of every row (Romano, Sesia and Candes, 2020).
 
     Class k does unless (1 - alpha) (n + 1) training rows have a larger margin than k at x, both
-    in the model without the training row. ``values`` are f(x) with a column for every
-    class, ``margins`` those of the training rows' own classes in the model without them.
+    in the model without the training row. ``values`` are f(x) with a column for every class;
+    ``residual`` and ``margins`` are those of the training rows in the models without them, margins
+    of their own classes.
     """
     from leansvm.ridge._jackknife_kernels import count_better
 
     n = float(model.weight[counted].sum())
-    residual = np.ascontiguousarray(column_per_class(model.residual))
     group = _rows_together(model, budget)
     counts = np.zeros(values.shape)
     step = max(1, min(_TILE_BYTES, budget // 8) // (8 * min(group, X.shape[0])))
