@@ -23,7 +23,6 @@ from leansvm.estimators.read import validate
 from leansvm.probabilities import fit_slopes, log_probabilities
 from leansvm.ridge.answers import Answers
 from leansvm.ridge.jackknife import refuse_unknown, spreads_at
-from leansvm.ridge.without_row import LeftOut
 from leansvm.rows import class_numbers, tiles_within
 
 Array = NDArray[np.float64]

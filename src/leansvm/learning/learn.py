@@ -41,6 +41,7 @@ from leansvm.learning.search import (
     ScaleSearch,
 )
 from leansvm.learning.sparse_text import WIDE, is_text, text_kernel
+from leansvm.probabilities import class_map, mapped
 from leansvm.rows import RowBlocks, class_numbers
 
 Array = NDArray[np.float64]
@@ -105,6 +106,7 @@ def learn_kernel(
     groups: NDArray[np.intp] | None = None,  # features with one number share a scale
     numeric: NDArray[np.bool_] | None = None,  # features that have units and quantile features
     classes: bool = False,  # targets are +-1, and the signs of predictions matter
+    maps: bool = False,  # the model combines the functions of three classes or more (`class_map`)
 ) -> LearnedKernel:
     """Learn the scales of the features and, of several kernels, a mixture, on a sample of rows.
 
@@ -149,9 +151,8 @@ def learn_kernel(
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
         with phases("guard"):
-            report["guard"] = _guard(
-                search, scales.kernels, several and "linear" in kernels, classes
-            )
+            by_line = several and "linear" in kernels
+            report["guard"] = _guard(search, scales.kernels, by_line, classes, maps)
         with phases("second"):
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             if choice in ("linear", "one"):
@@ -210,7 +211,7 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
 
 
 def _guard(
-    search: ScaleSearch, kernels: tuple[str, ...], by_line: bool, classes: bool
+    search: ScaleSearch, kernels: tuple[str, ...], by_line: bool, classes: bool, maps: bool
 ) -> dict[str, Any] | None:
     """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
@@ -227,39 +228,57 @@ def _guard(
         return None
     names = ("linear",) * by_line + ("one", "shrunk", "learned")
     fold = np.arange(min(n, FOLD.rows * _GUARD_FOLDS // (_GUARD_FOLDS - 1))) % _GUARD_FOLDS
-    errors, wrong = np.empty((2, len(names), len(fold)))  # of every row, for each candidate
-    high, low = sample.Y.max(axis=0), sample.Y.min(axis=0)  # +-1, in units of the sample
-    spread = np.maximum(high - low, np.finfo(np.float64).tiny)
+    Y, weight = sample.Y[: len(fold)], sample.weight[: len(fold)]
+    predicted = np.empty((len(names), *Y.shape))  # of every row, by models without its fold
     for k in range(_GUARD_FOLDS):
         inside, held_out = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-        X, Y, weight = sample.X[held_out], sample.Y[held_out], sample.weight[held_out]
-        inner = replace(
-            search,
-            sample=replace(
-                sample, X=sample.X[inside], Y=sample.Y[inside], weight=sample.weight[inside]
-            ),
-        )
+        rest = replace(sample, X=sample.X[inside], Y=Y[inside], weight=weight[inside])
+        inner = replace(search, sample=rest)
         one = inner.minimise(inner.start(kernels), FOLD, tied=True)
         learned = inner.minimise(one, FOLD)
         shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
         tried = [one, shrunk, learned]
         if by_line:
             tried.insert(0, inner.minimise(inner.start(("linear",)), FOLD, tied=True))
-        true = class_numbers((2.0 * Y - high - low) / spread)
-        for row, missed, scales in zip(errors, wrong, tried, strict=True):
+        for values, scales in zip(predicted, tried, strict=True):
             model = inner.objective(scales.kernels, HELD_OUT)
             gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
-            found = model.predictions(X, gamma, lam, scales.omega)
-            row[held_out] = weight * np.square(Y - found).mean(axis=1)
-            missed[held_out] = weight * (class_numbers((2.0 * found - high - low) / spread) != true)
+            values[held_out] = model.predictions(sample.X[held_out], gamma, lam, scales.omega)
+    errors = weight * np.square(Y - predicted).mean(axis=2)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
     if by_line:
         close[0] = excess[0].mean() <= _CLOSE_LINE * excess[0].std() / np.sqrt(len(fold))
-        fewer = wrong[int(close.argmax())] - wrong[0]
-        close[0] |= classes and fewer.mean() > _CLOSE * fewer.std() / np.sqrt(len(fold))
+        if classes and not close[0]:
+            other = predicted[int(close.argmax())]
+            close[0] = _classifies_better(predicted[0], other, Y, weight, fold, maps)
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
+
+
+def _classifies_better(
+    values: Array, others: Array, Y: Array, weight: Array, fold: NDArray[np.intp], maps: bool
+) -> bool:
+    """Whether clearly fewer held-out rows are misclassified than by the ``others``.
+
+    If the model will combine the functions of three classes or more, they are combined here, too:
+    on the other folds.
+    """
+    high, low = Y.max(axis=0), Y.min(axis=0)  # +-1, in units of the sample
+    spread = np.maximum(high - low, np.finfo(np.float64).tiny)
+    labels = class_numbers((2.0 * Y - high - low) / spread)
+    wrong = []
+    for found in (values, others):
+        found = (2.0 * found - high - low) / spread
+        if maps and Y.shape[1] > 1:
+            by_fold = found.copy()
+            for k in range(_GUARD_FOLDS):
+                inside, held_out = fold != k, fold == k
+                B = class_map(by_fold[inside], labels[inside], weight[inside])
+                found[held_out] = mapped(by_fold[held_out], B)
+        wrong.append(weight * (class_numbers(found) != labels))
+    fewer = wrong[1] - wrong[0]
+    return bool(fewer.mean() > _CLOSE * fewer.std() / np.sqrt(len(fold)))
 
 
 def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:

@@ -25,7 +25,7 @@ from leansvm.ridge.equations import normal_equations, theta_at
 from leansvm.ridge.kfold import KFoldSums, add_up_folds, folds_by_hash, refuse_one_fold
 from leansvm.ridge.sums import Sums
 from leansvm.ridge.without_row import DualLeftOut, LeftOut
-from leansvm.rows import Block, RowBlocks, check_budget, column_per_class, declare
+from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
