@@ -43,6 +43,7 @@ _OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
 _MAP_PRIOR = 4.0  # weight of the squared changes that `class_map` makes, in rows
 _MAP_NUMBERS = 200_000  # decision values that `class_map` looks at
 _MAP_STEPS = 300  # most steps of its minimisation
+_MAP_DIGITS = 3  # of the changes of log odds
 
 
 def fit_slopes(
@@ -108,7 +109,8 @@ def class_map(
 
     options: Any = {"gtol": 1e-9, "ftol": 1e-15, "maxiter": _MAP_STEPS}
     best = minimize(cost, np.zeros(start.size), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(start + per_unit * best.x.reshape(start.shape))
+    # to steps that no probability shows, so that rounding errors of other machines change nothing
+    return np.asarray(start + per_unit * best.x.reshape(start.shape).round(_MAP_DIGITS))
 
 
 def mapped(values: Array, B: Array | None) -> Array:

@@ -202,51 +202,6 @@ def test_a_gaussian_part_must_be_clearly_better_alone(smooth):
 # ------------------------------------------------------------------ few rows
 
 
-def test_guard_prefers_closer_scales_where_all_features_matter_alike():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 30))
-    found = learn(X, X.sum(axis=1) + 2.0 * rng.normal(size=60))
-    guard = found.report["guard"]
-    assert set(guard) == {"one", "shrunk", "learned", "chosen"}
-    assert guard["chosen"] != "learned"
-    assert found.scales.min() > 0.2
-
-
-def test_guard_keeps_scales_that_are_clearly_better():
-    guard = learn(*friedman(n=200, d=20)).report["guard"]
-    assert guard["chosen"] == "learned"
-    assert guard["learned"] < 0.5 * guard["one"]
-
-
-def test_guard_chooses_what_the_folds_say(monkeypatch):
-    X, y = friedman(n=100)
-    ratio = {}
-    for choice in ("one", "learned", "shrunk"):
-        monkeypatch.setattr(module, "_guard", lambda *_, choice=choice: {"chosen": choice})
-        found = learn(X, y)
-        ratio[choice] = found.scales[2] if choice == "one" else found.scales[4]
-        assert (found.scales == 1).all() == (choice == "one")
-    assert ratio["one"] == 1.0 > ratio["shrunk"] > ratio["learned"]
-
-
-def test_guard_is_asked_only_where_rows_are_few(monkeypatch):
-    monkeypatch.setattr(module, "_ROWS_TO_TRUST", 100)
-    X, y = friedman(n=300)
-    assert learn(X, y).report["guard"] is None  # 300 >= 50 * 5
-    assert learn(X[:240], y[:240]).report["guard"]["chosen"] == "learned"
-    assert learn(X[:90, :1], y[:90]).report["guard"] is None  # one feature
-
-
-def test_guard_counts_the_rows_of_a_rare_class(monkeypatch):
-    monkeypatch.setattr(module, "_ROWS_TO_TRUST", 100)
-    X, y = friedman(n=500)
-    for share, guarded in ((0.5, False), (0.42, False), (0.05, True), (0.95, True)):
-        labels = np.where(y > np.quantile(y, 1 - share), 1.0, -1.0)
-        assert (learn(X, labels).report["guard"] is not None) == guarded
-    y[y < np.quantile(y, 0.9)] = 0.0  # numbers, most of them equal
-    assert learn(X, y).report["guard"] is not None
-
-
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
 def test_too_few_rows_give_one_scale(n):
     X, y = friedman(n=n)

@@ -99,6 +99,20 @@ def test_value_is_that_of_refits_without_each_row(kernel, bias_penalty, n_output
     assert LooObjective(*problem)(gamma, lam).value == pytest.approx(expected, rel=1e-8)
 
 
+@every_bias
+@both_weights
+@pytest.mark.parametrize("kernel", ["matern32", MIXTURES[0]], ids=str)
+def test_leverages_give_the_predictions_of_refits_without_each_row(kernel, bias_penalty, weighted):
+    problem, gamma, lam = make(kernel, bias_penalty, n_outputs=2, weighted=weighted)
+    values, leverage = LooObjective(*problem).predictions(problem.X, gamma, lam)
+    without = 1.0 - problem.weight * leverage
+    found = problem.Y - (problem.Y - values) / without[:, None]
+    for i in range(0, len(problem.X), 7):
+        model = refit(problem, gamma, lam, np.delete(np.arange(len(problem.X)), i))
+        expected = predicted(problem, gamma, model, problem.X[i : i + 1])[0]
+        assert_allclose(found[i], expected, rtol=1e-7, atol=1e-7)
+
+
 @every_kernel
 @every_bias
 @both_outputs
@@ -130,7 +144,7 @@ def test_predictions_are_those_of_a_refit(kernel, bias_penalty, n_outputs):
     X = np.random.default_rng(1).normal(size=(37, 4))
     model = refit(problem, gamma, lam, np.arange(len(problem.X)))
     expected = predicted(problem, gamma, model, X)
-    found = LooObjective(*problem).predictions(X, gamma, lam)
+    found = LooObjective(*problem).predictions(X, gamma, lam)[0]
     assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
@@ -211,7 +225,9 @@ def test_rows_on_a_device_have_the_gradient_of_the_host(kernel, bias_penalty, li
         assert_allclose(a, b, rtol=1e-6, atol=1e-7 * np.abs(expected.log_gamma).max())
     rows = problem.X[:5]
     predicted = LooObjective(*problem).predictions(rows, gamma, lam)
-    assert_allclose(LooObjective(*there).predictions(xp.asarray(rows), gamma, lam), predicted)
+    found = LooObjective(*there).predictions(xp.asarray(rows), gamma, lam)
+    for a, b in zip(found, predicted, strict=True):
+        assert_allclose(a, b)
 
 
 @pytest.mark.parametrize("kernel", ["matern32", MIXTURES[0]], ids=str)
@@ -227,12 +243,12 @@ def test_an_objective_can_be_used_again():
     problem, gamma, lam = make("matern32", 0.7)
     objective = LooObjective(*problem)
     first = objective(gamma, lam)
-    predicted = objective.predictions(problem.X[:5], gamma, lam)
+    predicted = objective.predictions(problem.X[:5], gamma, lam)[0]
     objective(2 * gamma, 5 * lam)
     again = objective(gamma, lam)
     assert again.value == first.value
     assert_array_equal(again.log_gamma, first.log_gamma)
-    assert_array_equal(objective.predictions(problem.X[:5], gamma, lam), predicted)
+    assert_array_equal(objective.predictions(problem.X[:5], gamma, lam)[0], predicted)
 
 
 @pytest.mark.parametrize("kernel", ["matern32", "laplacian", MIXTURES[0]], ids=str)

@@ -25,12 +25,11 @@ from leansvm._accelerated import doubles_are_fast
 from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases
 from leansvm.kernels import Mixture
+from leansvm.learning.guard import choose_scales
 from leansvm.learning.sample import draw_sample, raw_kernel
 from leansvm.learning.search import (
     ALONE,
     FIRST,
-    FOLD,
-    HELD_OUT,
     ON_FAST_DEVICES,
     ROWS_IN_DOUBLE,
     SECOND,
@@ -41,8 +40,7 @@ from leansvm.learning.search import (
     ScaleSearch,
 )
 from leansvm.learning.sparse_text import WIDE, is_text, text_kernel
-from leansvm.probabilities import class_map, mapped
-from leansvm.rows import RowBlocks, class_numbers
+from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
 
@@ -51,12 +49,8 @@ MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # parts of kernel="auto"; 
 _ROWS_TO_LEARN = 13  # to learn anything from
 _FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
 _LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # a line is enough below this log S, and so close to others
-_GUARD_FOLDS = 3
-_CLOSE_LINE = 0.0  # `_CLOSE` for a linear kernel, which must have the lowest error
-_CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
-_ROWS_TO_TRUST, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
+_ROWS_PER_FEATURE = 50  # of the sample, if they are more than a search needs
 _LARGEST_SAMPLE = 8000  # most rows of the sample, if there are very many features
-_FEW_OTHERS = 200  # with fewer rows outside of the most frequent class, scales are checked, too
 # features below such a share of the largest scale may be dropped if S rises by no more than this
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
@@ -152,7 +146,7 @@ def learn_kernel(
             scales = _on_few_rows(search, kernels, report)
         with phases("guard"):
             by_line = several and "linear" in kernels
-            report["guard"] = _guard(search, scales.kernels, by_line, classes, maps)
+            report["guard"] = choose_scales(search, scales.kernels, by_line, classes, maps)
         with phases("second"):
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             if choice in ("linear", "one"):
@@ -208,77 +202,6 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
     )
     joined = search.minimise(joined, FIRST, iterations=_LINEAR_STEPS)
     return joined if joined.log_loo < without.log_loo - _LINEAR_GAIN else without
-
-
-def _guard(
-    search: ScaleSearch, kernels: tuple[str, ...], by_line: bool, classes: bool, maps: bool
-) -> dict[str, Any] | None:
-    """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
-
-    The first of these that is within half a standard error of the best is chosen. With ``by_line``,
-    a linear kernel is chosen if it has the lowest error or misclassifies clearly fewer rows: its
-    squared error is large far from a straight border. None if there are rows enough to trust
-    learned scales.
-    """
-    sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
-    # rows without the most frequent target: if a class is rare, these are its only rows
-    _, counts = np.unique(sample.Y, axis=0, return_counts=True)
-    many = n >= max(_ROWS_TO_TRUST, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
-    if many or (d == 1 and not by_line) or search.progress.stopped:
-        return None
-    names = ("linear",) * by_line + ("one", "shrunk", "learned")
-    fold = np.arange(min(n, FOLD.rows * _GUARD_FOLDS // (_GUARD_FOLDS - 1))) % _GUARD_FOLDS
-    Y, weight = sample.Y[: len(fold)], sample.weight[: len(fold)]
-    predicted = np.empty((len(names), *Y.shape))  # of every row, by models without its fold
-    for k in range(_GUARD_FOLDS):
-        inside, held_out = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-        rest = replace(sample, X=sample.X[inside], Y=Y[inside], weight=weight[inside])
-        inner = replace(search, sample=rest)
-        one = inner.minimise(inner.start(kernels), FOLD, tied=True)
-        learned = inner.minimise(one, FOLD)
-        shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
-        tried = [one, shrunk, learned]
-        if by_line:
-            tried.insert(0, inner.minimise(inner.start(("linear",)), FOLD, tied=True))
-        for values, scales in zip(predicted, tried, strict=True):
-            model = inner.objective(scales.kernels, HELD_OUT)
-            gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
-            values[held_out] = model.predictions(sample.X[held_out], gamma, lam, scales.omega)
-    errors = weight * np.square(Y - predicted).mean(axis=2)
-    excess = errors - errors[errors.sum(axis=1).argmin()]
-    close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
-    if by_line:
-        close[0] = excess[0].mean() <= _CLOSE_LINE * excess[0].std() / np.sqrt(len(fold))
-        if classes and not close[0]:
-            other = predicted[int(close.argmax())]
-            close[0] = _classifies_better(predicted[0], other, Y, weight, fold, maps)
-    means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
-    return means | {"chosen": names[int(close.argmax())]}
-
-
-def _classifies_better(
-    values: Array, others: Array, Y: Array, weight: Array, fold: NDArray[np.intp], maps: bool
-) -> bool:
-    """Whether clearly fewer held-out rows are misclassified than by the ``others``.
-
-    If the model will combine the functions of three classes or more, they are combined here, too:
-    on the other folds.
-    """
-    high, low = Y.max(axis=0), Y.min(axis=0)  # +-1, in units of the sample
-    spread = np.maximum(high - low, np.finfo(np.float64).tiny)
-    labels = class_numbers((2.0 * Y - high - low) / spread)
-    wrong = []
-    for found in (values, others):
-        found = (2.0 * found - high - low) / spread
-        if maps and Y.shape[1] > 1:
-            by_fold = found.copy()
-            for k in range(_GUARD_FOLDS):
-                inside, held_out = fold != k, fold == k
-                B = class_map(by_fold[inside], labels[inside], weight[inside])
-                found[held_out] = mapped(by_fold[held_out], B)
-        wrong.append(weight * (class_numbers(found) != labels))
-    fewer = wrong[1] - wrong[0]
-    return bool(fewer.mean() > _CLOSE * fewer.std() / np.sqrt(len(fold)))
 
 
 def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:

@@ -177,20 +177,21 @@ class LooObjective:
             raise np.linalg.LinAlgError("the gradient of leave-one-out is not finite")
         return Gradient(value, by_gamma, by_omega, by_lam)
 
-    def predictions(self, X: Any, gamma: Array, lam: float, omega: Array | None = None) -> Array:
-        """Return the values of the model whose errors these are at other rows."""
-        found = self._solve(gamma, lam, omega)
-        coef = (found.YP @ found.inv_R @ found.inv_L).T
-        bias = self.bias_column * self.xp.sum(coef[self.r :, :], axis=0)  # 0 if there is none
-        if self.free:
-            bias = -found.means @ coef
-        result = np.empty((X.shape[0], self.n_outputs))
-        for start in range(0, len(result), self.step):
-            stop = min(start + self.step, len(result))
-            rows = X[start:stop, :] if self.xp is np else moved(X[start:stop, :], self.Z)
-            values = found.mixture.block(rows)[0] @ coef[: self.r, :] + bias
-            result[start:stop] = values if self.xp is np else to_host(values)
-        return result + self.mean_Y
+    def predictions(
+        self, X: Any, gamma: Array, lam: float, omega: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return the values of the model at other rows, and their leverages for a weight of 1."""
+        found, xp = self._solve(gamma, lam, omega), self.xp
+        to_P = found.inv_L.T @ found.inv_R.T
+        values, leverages = np.empty((X.shape[0], self.n_outputs)), np.empty(X.shape[0])
+        for start in range(0, len(values), self.step):
+            rows = slice(start, min(start + self.step, len(values)))
+            P = found.mixture.block(X[rows] if xp is np else moved(X[rows, :], self.Z))[0]
+            if self.width > self.r:
+                P = xp.concat([P, xp.full_like(P[:, :1], self.bias_column)], axis=1)
+            P = (P - found.means if self.free else P) @ to_P
+            values[rows], leverages[rows] = to_host(P @ found.YP.T), to_host(xp.vecdot(P, P))
+        return values + self.mean_Y, leverages + (1.0 / self.total if self.free else 0.0)
 
     def _sum(
         self, rows: list[Steps], message: Any, points: Steps, other: Any

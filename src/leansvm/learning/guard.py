@@ -1,0 +1,108 @@
+"""Check learned scales on folds that they were not learned on, if rows are few.
+
+Candidates are a linear kernel, one common scale, shrunk scales and learned ones. The first of these
+whose held-out error is within half a standard error of the best is chosen; a linear kernel must
+have the lowest error, because its squared error is large far from a straight border and says little
+against other kernels. So in a classification it is also chosen if it finds clearly better classes:
+
+- fewer held-out rows are misclassified, or
+- if the model will combine the functions of three classes or more (`leansvm.probabilities`), the
+  log-loss of held-out rows is lower. Each fold combines them by values of its own rows, left out
+  one by one: of models of different folds, f differs too much for one map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.learning.search import FOLD, HELD_OUT, ScaleSearch
+from leansvm.probabilities import class_map, fit_slopes, log_probabilities, mapped
+from leansvm.rows import class_numbers
+
+Array = NDArray[np.float64]
+
+_FOLDS = 3
+_CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
+_ROWS_TO_TRUST, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked
+_FEW_OTHERS = 200  # with fewer rows outside of the most frequent class, they are checked, too
+_SMALLEST = 1e-8  # 1 - leverage
+
+
+def choose_scales(
+    search: ScaleSearch, kernels: tuple[str, ...], by_line: bool, classes: bool, maps: bool
+) -> dict[str, Any] | None:
+    """Return the held-out error of each candidate and which is ``chosen``; None if not needed.
+
+    ``by_line``: a linear kernel is a candidate. ``classes``: targets are +-1. ``maps``: the model
+    combines the functions of three classes or more.
+    """
+    sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
+    # rows without the most frequent target: if a class is rare, these are its only rows
+    _, counts = np.unique(sample.Y, axis=0, return_counts=True)
+    many = n >= max(_ROWS_TO_TRUST, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
+    if many or (d == 1 and not by_line) or search.progress.stopped:
+        return None
+    names = ("linear",) * by_line + ("one", "shrunk", "learned")
+    fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
+    Y, weight = sample.Y[: len(fold)], sample.weight[: len(fold)]
+    maps = maps and Y.shape[1] > 1
+    predicted = np.empty((len(names), *Y.shape))  # of every row, by models without its fold
+    left_out = np.empty((_FOLDS, len(names), *Y.shape)) if maps else None
+    for k in range(_FOLDS):
+        inside, held_out = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        rest = replace(sample, X=sample.X[inside], Y=Y[inside], weight=weight[inside])
+        inner = replace(search, sample=rest)
+        one = inner.minimise(inner.start(kernels), FOLD, tied=True)
+        learned = inner.minimise(one, FOLD)
+        tried = [one, inner.minimise(learned.shrunk(), FOLD, tied=True), learned]
+        if by_line:
+            tried.insert(0, inner.minimise(inner.start(("linear",)), FOLD, tied=True))
+        for j, scales in enumerate(tried):
+            model = inner.objective(scales.kernels, HELD_OUT)
+            numbers = np.exp(scales.log_gamma), float(np.exp(scales.log_lam)), scales.omega
+            predicted[j, held_out] = model.predictions(sample.X[held_out], *numbers)[0]
+            if left_out is not None:
+                values, leverage = model.predictions(rest.X, *numbers)
+                without = np.maximum(1.0 - rest.weight * leverage, _SMALLEST)[:, None]
+                left_out[k, j, inside] = rest.Y - (rest.Y - values) / without
+    errors = weight * np.square(Y - predicted).mean(axis=2)
+    excess = errors - errors[errors.sum(axis=1).argmin()]
+    close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
+    if by_line:
+        close[0] = excess[0].mean() <= 0.0
+        if classes and not close[0]:
+            two = [0, int(close.argmax())]
+            own = None if left_out is None else left_out[:, two]
+            close[0] = _finds_classes(predicted[two], own, Y, weight, fold)
+    means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
+    return means | {"chosen": names[int(close.argmax())]}
+
+
+def _finds_classes(
+    predicted: Array, left_out: Array | None, Y: Array, weight: Array, fold: NDArray[np.intp]
+) -> bool:
+    """Whether the first of two candidates finds clearly better classes than the second.
+
+    ``predicted`` (2, m, K) are values of held-out rows. ``left_out`` (folds, 2, m, K) are those of
+    the rows inside a fold, each by the fold's model without it: given if they are combined.
+    """
+    high, low = Y.max(axis=0), Y.min(axis=0)  # +-1, in units of the sample
+    spread = np.maximum(high - low, np.finfo(np.float64).tiny)
+    labels = class_numbers((2.0 * Y - high - low) / spread)
+    losses = []
+    for j, values in enumerate((2.0 * predicted - high - low) / spread):
+        if left_out is None:
+            losses.append(weight * (class_numbers(values) != labels))
+            continue
+        for k, own in enumerate((2.0 * left_out[:, j] - high - low) / spread):
+            inside, held_out = fold != k, fold == k
+            B = class_map(own[inside], labels[inside], weight[inside])
+            values[held_out] = mapped(values[held_out], B)
+        log_p = log_probabilities(values, fit_slopes(values, labels, weight)[1])
+        losses.append(-weight * log_p[np.arange(len(labels)), labels])
+    gain = losses[1] - losses[0]
+    return bool(gain.mean() > _CLOSE * gain.std() / np.sqrt(len(fold)))
