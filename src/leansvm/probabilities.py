@@ -44,6 +44,7 @@ _MAP_PRIOR = 4.0  # weight of the squared changes that `class_map` makes, in row
 _MAP_NUMBERS = 200_000  # decision values that `class_map` looks at
 _MAP_STEPS = 300  # most steps of its minimisation
 _MAP_DIGITS = 3  # of the changes of log odds
+_VARIANCE = 0.1  # of p, typically: the second derivative of the log-loss by log odds
 
 
 def fit_slopes(
@@ -93,24 +94,27 @@ def class_map(
     spread = np.sqrt(weight @ np.square(values - mean) / weight.sum())
     # what a change of B by one does to the log odds; an f that is constant has no part in others
     unit = scale * np.append(spread, float(has_offset))
-    per_unit = np.divide(1.0, unit, out=np.zeros(len(unit)), where=unit > 1e-12 * scale)[:, None]
-    F = np.column_stack([values, np.ones(len(values))])
-    start = np.eye(n_classes + 1, n_classes)
+    per_unit = np.divide(1.0, unit, out=np.zeros(len(unit)), where=unit > 1e-12 * scale)
+    F = scale * np.column_stack([values, np.ones(len(values))]) * per_unit
+    # changes are U = T V: in V, the second derivatives are about the same in all directions
+    curvature = _VARIANCE * F.T @ (weight[:, None] * F) + 2 * _MAP_PRIOR * np.eye(len(unit))
+    T = np.linalg.inv(np.linalg.cholesky(curvature)).T
+    F, prior, n = F @ T, _MAP_PRIOR * T.T @ T, float(weight.sum())
 
-    def cost(changes: Array) -> tuple[float, Array]:
-        U = changes.reshape(start.shape)
-        z = scale * (F @ (start + per_unit * U))
-        shares = log_shares(z)
+    def cost(numbers: Array) -> tuple[float, Array]:
+        V = numbers.reshape(-1, n_classes)
+        z = scale * values + F @ V
+        shares, by_prior = log_shares(z), prior @ V
         by_z = weight[:, None] * (np.exp(shares) - targets) * expit(-z)
-        total = -float(weight @ np.einsum("ij,ij->i", targets, shares))
-        slope = scale * per_unit * (F.T @ by_z) + 2 * _MAP_PRIOR * U
-        n = float(weight.sum())
-        return (total + _MAP_PRIOR * float(changes @ changes)) / n, slope.ravel() / n
+        total = float(np.vdot(V, by_prior)) - float(weight @ np.einsum("ij,ij->i", targets, shares))
+        return total / n, (F.T @ by_z + 2 * by_prior).ravel() / n
 
     options: Any = {"gtol": 1e-9, "ftol": 1e-15, "maxiter": _MAP_STEPS}
-    best = minimize(cost, np.zeros(start.size), jac=True, method="L-BFGS-B", options=options)
+    start = np.zeros(len(unit) * n_classes)
+    best = minimize(cost, start, jac=True, method="L-BFGS-B", options=options)
     # to steps that no probability shows, so that rounding errors of other machines change nothing
-    return np.asarray(start + per_unit * best.x.reshape(start.shape).round(_MAP_DIGITS))
+    changes = (T @ best.x.reshape(-1, n_classes)).round(_MAP_DIGITS)
+    return np.asarray(np.eye(n_classes + 1, n_classes) + per_unit[:, None] * changes)
 
 
 def mapped(values: Array, B: Array | None) -> Array:

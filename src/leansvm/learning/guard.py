@@ -64,11 +64,11 @@ def choose_scales(
         for j, scales in enumerate(tried):
             model = inner.objective(scales.kernels, HELD_OUT)
             numbers = np.exp(scales.log_gamma), float(np.exp(scales.log_lam)), scales.omega
-            predicted[j, held_out] = model.predictions(sample.X[held_out], *numbers)[0]
+            values, leverage = model.predictions(sample.X[: len(fold)], *numbers)
+            predicted[j, held_out] = values[held_out]
             if left_out is not None:
-                values, leverage = model.predictions(rest.X, *numbers)
-                without = np.maximum(1.0 - rest.weight * leverage, _SMALLEST)[:, None]
-                left_out[k, j, inside] = rest.Y - (rest.Y - values) / without
+                without = np.maximum(1.0 - weight * leverage, _SMALLEST)[:, None]
+                left_out[k, j] = Y - (Y - values) / without
     errors = weight * np.square(Y - predicted).mean(axis=2)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
@@ -88,7 +88,7 @@ def _finds_classes(
     """Whether the first of two candidates finds clearly better classes than the second.
 
     ``predicted`` (2, m, K) are values of held-out rows. ``left_out`` (folds, 2, m, K) are those of
-    the rows inside a fold, each by the fold's model without it: given if they are combined.
+    a fold's model without the row, for the rows inside the fold: given if they are combined.
     """
     high, low = Y.max(axis=0), Y.min(axis=0)  # +-1, in units of the sample
     spread = np.maximum(high - low, np.finfo(np.float64).tiny)
