@@ -97,8 +97,8 @@ def class_map(
     per_unit = np.divide(1.0, unit, out=np.zeros(len(unit)), where=unit > 1e-12 * scale)
     F = scale * np.column_stack([values, np.ones(len(values))]) * per_unit
     # changes are U = T V: in V, the second derivatives are about the same in all directions
-    curvature = _VARIANCE * F.T @ (weight[:, None] * F) + 2 * _MAP_PRIOR * np.eye(len(unit))
-    T = np.linalg.inv(np.linalg.cholesky(curvature)).T
+    curvature, vectors = np.linalg.eigh(_VARIANCE * F.T @ (weight[:, None] * F))
+    T = vectors / np.sqrt(np.maximum(curvature, 0.0) + 2 * _MAP_PRIOR)
     F, prior, n = F @ T, _MAP_PRIOR * T.T @ T, float(weight.sum())
 
     def cost(numbers: Array) -> tuple[float, Array]:

@@ -49,7 +49,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(LOO_LOSSES))]}
 
     @property
-    def _maps_classes(self) -> bool:
+    def _maps_classes(self) -> bool:  # type: ignore[override]
         return isinstance(self.kernel, str) and self.kernel == "auto"
 
     @stored
