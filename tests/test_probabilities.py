@@ -71,3 +71,12 @@ def test_constant_functions_and_missing_classes_change_nothing_else():
     assert_array_equal(B[0], [1.0, 0.0, 0.0])
     some = labels != 2
     assert np.isfinite(class_map(values[some], labels[some], np.ones(some.sum()))).all()
+
+
+def test_functions_that_hardly_vary_keep_their_values():
+    values, labels = line_of_classes()
+    weight = np.array([1000.0, 1e-4, 1e-4])[labels]
+    values = np.array([1.0, -1.0, -1.0]) + 1e-8 * values
+    B = class_map(values, labels, weight)
+    assert_array_equal(B[:3], np.eye(3))
+    assert np.abs(B[3]).max() < 1.0

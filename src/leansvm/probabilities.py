@@ -43,7 +43,8 @@ _OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
 _MAP_PRIOR = 4.0  # weight of the squared changes that `class_map` makes, in rows
 _MAP_NUMBERS = 200_000  # decision values that `class_map` looks at
 _MAP_STEPS = 300  # most steps of its minimisation
-_MAP_DIGITS = 3  # of the changes of log odds
+_MAP_DIGITS = 4  # of the changes of log odds
+_MAP_SPREAD = 1e-2  # of an f that has a part in others: least deviation, of its root mean square
 _VARIANCE = 0.1  # of p, typically: the second derivative of the log-loss by log odds
 
 
@@ -90,12 +91,13 @@ def class_map(
     if values.size > _MAP_NUMBERS:  # rare classes stay in the sample
         rows, times = _some_of_each(labels, _MAP_NUMBERS // n_classes**2)
         values, targets, weight = values[rows], targets[rows], weight[rows] * times
-    mean = weight @ values / weight.sum()
-    spread = np.sqrt(weight @ np.square(values - mean) / weight.sum())
-    # what a change of B by one does to the log odds; an f that is constant has no part in others
-    unit = scale * np.append(spread, float(has_offset))
-    per_unit = np.divide(1.0, unit, out=np.zeros(len(unit)), where=unit > 1e-12 * scale)
-    F = scale * np.column_stack([values, np.ones(len(values))]) * per_unit
+    F = np.column_stack([values, np.full(len(values), float(has_offset))])
+    mean, square = weight @ F / weight.sum(), weight @ np.square(F) / weight.sum()
+    spread = np.append(np.sqrt(weight @ np.square(values - mean[:-1]) / weight.sum()), 1.0)
+    # what a change of B by one does to the log odds; an f that hardly varies has no part in others
+    unit = np.where(spread > _MAP_SPREAD * np.sqrt(square), scale * spread, np.inf)
+    per_unit = 1.0 / unit
+    F *= scale * per_unit
     # changes are U = T V: in V, the second derivatives are about the same in all directions
     curvature, vectors = np.linalg.eigh(_VARIANCE * F.T @ (weight[:, None] * F))
     T = vectors / np.sqrt(np.maximum(curvature, 0.0) + 2 * _MAP_PRIOR)
