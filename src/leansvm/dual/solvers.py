@@ -30,6 +30,7 @@ from leansvm.dual._hinge import left_out_loss
 from leansvm.dual.active_set import ActiveSet, solve_newton
 from leansvm.dual.cholesky import closed_form, solve_cholesky
 from leansvm.dual.kernel_matrix import StoredMatrix, gram, least_sweep_bytes, values_between
+from leansvm.dual.left_out import with_left_out
 from leansvm.dual.problem import DualProblem
 from leansvm.dual.sequential import (
     minimise_with_bias,
@@ -174,7 +175,7 @@ def _best_left_out(
     start, if there are none) the active set continues, each time from its own last solution.
     """
     active: ActiveSet | None = None
-    options["left_out"] = True
+    options["left_out"], whole = True, problem
     found, curve, reserved = dict[int, Solution](), np.empty(len(candidates)), 0
     for i in np.argsort(candidates, kind="stable").tolist():
         solution = None
@@ -184,6 +185,7 @@ def _best_left_out(
         if solution is None:
             active = active or ActiveSet(problem, max_support=max_support)
             solution = active.solve(float(candidates[i]), **options)
+        solution = with_left_out(whole, solution)
         curve[i] = left_out_loss(problem, solution)
         found = as_good_as_any(found | {i: replace(solution, error=curve[i])})
         reserved = max(reserved, solution.bytes)
@@ -299,6 +301,8 @@ def solve_dual(
     solve: Any = partial(solver.solve, C=C, **options)
     with explain_failure(problem.kernel):
         solution: Solution = solve(problem)  # never None: no solver was told when to give up
+        if left_out and family == "hinge" and not isinstance(C, np.ndarray):
+            solution = with_left_out(problem, solution)
         if left_out and solution.left_out is None:
             with problem.phases("left out"):
                 residuals = _residuals_of_folds(problem, solve, solution.bytes)

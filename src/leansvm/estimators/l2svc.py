@@ -54,9 +54,9 @@ class L2SVC(Classifier, DualMachine):
     ----------
     C : float, array-like or "loo", default=1.0
         Regularisation: weight of the squared errors; a larger C means less regularisation. "loo",
-        or a list of values, chooses the value with the smallest leave-one-out loss, which is exact
-        if leaving out a row does not change the other support vectors. "loo" tries
-        ``numpy.logspace(-3, 4, 15)``.
+        or a list of values, chooses the value with the smallest leave-one-out loss. This loss is
+        exact for at most 1,000 rows; with more, it takes the other support vectors as fixed. "loo"
+        tries ``numpy.logspace(-3, 4, 15)``.
     solver : {"auto", "active-set", "newton", "smo"}, default="auto"
         "auto" solves on working sets of rows by conjugate gradients ("working-set" in
         ``fit_report_``). If these are slow (a large ``C``), or the working sets exceed
@@ -89,8 +89,8 @@ class L2SVC(Classifier, DualMachine):
     cv_curve_ : ndarray of shape (n_candidates,)
         Leave-one-out loss at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Leave-one-out residuals: target +-1 minus the decision value of the model without the row,
-        for fixed support vectors. Only with ``C="loo"``.
+        Leave-one-out residuals: target +-1 minus the decision value of the model without the row
+        (with more than 1,000 rows, for fixed support vectors). Only with ``C="loo"``.
     n_iter_ : int
         Number of linear solves, the largest over all classes.
 
