@@ -51,7 +51,7 @@ def test_loo_chooses_the_C_that_refitting_chooses(seed):
         slack = refitted(L2SVC([C], gamma=0.9).fit(X, y), X, y, weight)
         losses.append(np.mean(np.maximum(slack, 0.0) ** 2))
     assert_allclose(model.cv_curve_, losses, rtol=1e-5)
-    assert model.C_ == np.logspace(-1, 4, 6)[np.argmin(losses)]
+    assert np.logspace(-1, 4, 6)[np.argmin(losses)] == model.C_
 
 
 def test_left_out_residuals_of_the_chosen_C_are_public():
