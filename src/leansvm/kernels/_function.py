@@ -197,6 +197,9 @@ class DistanceKernel(KernelFunction):
         value = namespace(D).exp(-D)
         return value, -value
 
+    def curvature(self, sums: Array) -> Array:
+        return np.exp(-sums)
+
 
 def smallest_exponent(values: Any) -> float:
     """Return the exponent below which exp gives no normal number, and is slow."""

@@ -7,6 +7,7 @@ kernel is a class in a file for its family: to add one, write the class and list
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import device_of, foreign_namespace, to_host
-from leansvm.kernels._columns import ClippedRow
+from leansvm.kernels._columns import clipped_row
 from leansvm.kernels._function import (
     DistanceKernel,
     Gamma,
@@ -28,7 +29,7 @@ from leansvm.kernels.dot import Cosine, Linear, Poly, Sigmoid
 from leansvm.kernels.given import Precomputed, UserFunction
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
-from leansvm.linalg import check_bounds, clipped, dense_rows64, tile_rows
+from leansvm.linalg import Bounds, check_bounds, clipped, dense_rows64, tile_rows
 
 _CLASSES: tuple[type[KernelFunction], ...] = (
     *(Linear, Gaussian, Matern12, Matern32, Matern52, Laplacian),
@@ -213,10 +214,14 @@ class Kernel:
         if np.max(self.gamma, initial=0.0) > _LARGEST_SCALE:
             return None
         form = self.function.row_form(self._clipped(np.asarray(points, dtype=np.float64)))
-        return form if form is None or self.clip is None else ClippedRow(self.clip, form)
+        return form if form is None or self.clip is None else partial(_of_clipped, self.clip, form)
 
     def _clipped(self, X: Any) -> Any:
         return X if self.clip is None else clipped(X, self.clip)
+
+
+def _of_clipped(bounds: Bounds, form: RowForm, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return form(clipped_row(x, bounds))
 
 
 def resolve_gamma(

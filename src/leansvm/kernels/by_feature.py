@@ -6,6 +6,7 @@ features >= 0.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,9 +87,6 @@ class ByFeature(DistanceKernel):
 
         for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
-    def curvature(self, sums: Array) -> Array:
-        return np.exp(-sums)
-
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
         """Return -gamma_f sum_j c_j k_j s(x_f, z_jf) of every row and feature."""
         values, parts = np.empty((len(X), len(Z))), []
@@ -145,7 +143,9 @@ class Laplacian(ByFeature):
         return apply_in_place("exp", exponents)
 
     def row_form(self, points: Array) -> RowForm:
-        return LaplacianRow(self.feature_scales(points.shape[1]), points)
+        gamma = self.feature_scales(points.shape[1])
+        used = np.flatnonzero(gamma)
+        return partial(_laplacian_of_row, np.ascontiguousarray(points[:, used]), -gamma[used], used)
 
     def pair_sums(self, X: Array, Z: Array) -> Array:
         from leansvm.kernels._compiled import absolute
@@ -175,19 +175,12 @@ def _canonical(X: Any) -> Any:
     return result
 
 
-class LaplacianRow:
-    """Values between a row and all points."""
-
-    def __init__(self, gamma: Array, points: Array) -> None:
-        self.used = np.flatnonzero(gamma)
-        self.points, self.minus = np.ascontiguousarray(points[:, self.used]), -gamma[self.used]
-
-    def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
-        difference = self.points - x[self.used]
-        np.abs(difference, out=difference)
-        values = difference.dot(self.minus)
-        return np.exp(values, out=values)
+def _laplacian_of_row(points: Array, minus_gamma: Array, used: Any, x: Array) -> Array:
+    """Return k(x, z_j) of every point, by the ``used`` features."""
+    difference = points - x[used]
+    np.abs(difference, out=difference)
+    values = difference.dot(minus_gamma)
+    return np.exp(values, out=values)
 
 
 class Chi2(ByFeature):

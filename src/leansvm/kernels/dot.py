@@ -6,6 +6,7 @@ positive definite; cosine x'z / (|x| |z|), where rows of zeros give 0.
 
 from __future__ import annotations
 
+from functools import partial
 from math import comb
 from typing import Any, ClassVar
 
@@ -78,7 +79,11 @@ class DotKernel(KernelFunction):
         return values
 
     def row_form(self, points: Array) -> RowForm | None:
-        return DotRow(self, points)
+        return partial(self._of_row, points)
+
+    def _of_row(self, points: Array, x: Array) -> Array:
+        """Return k(x, z_j) of every point; what is not finite stays so."""
+        return self.in_place(points.dot(x))
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
         """Return V Z with V_ij = c_j dk/d(x_i'z_j)."""
@@ -92,17 +97,6 @@ class DotKernel(KernelFunction):
                 f"kernel={self.name!r} gives values that are not finite: scale X, or change gamma, "
                 f"degree or coef0."
             )
-
-
-class DotRow:
-    """Values between a row and all points; what is not finite stays so."""
-
-    def __init__(self, function: DotKernel, points: Array) -> None:
-        self.function, self.points = function, points
-
-    def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
-        return self.function.in_place(self.points.dot(x))
 
 
 class Linear(DotKernel):
