@@ -16,13 +16,7 @@ from scipy import sparse
 
 from leansvm._array_api import device_of, foreign_namespace, to_host
 from leansvm.kernels._columns import clipped_row
-from leansvm.kernels._function import (
-    DistanceKernel,
-    Gamma,
-    KernelFunction,
-    RowForm,
-    float_type,
-)
+from leansvm.kernels._function import DistanceKernel, Gamma, KernelFunction, RowForm, float_type
 from leansvm.kernels._radial import Gaussian
 from leansvm.kernels.by_feature import Chi2, Laplacian
 from leansvm.kernels.dot import Cosine, Linear, Poly, Sigmoid
@@ -225,10 +219,7 @@ def _of_clipped(bounds: Bounds, form: RowForm, x: NDArray[np.float64]) -> NDArra
 
 
 def resolve_gamma(
-    gamma: Any,
-    kernel: str | Callable[..., Any],
-    n_features: int,
-    variance: Callable[[], float],
+    gamma: Any, kernel: str | Callable[..., Any], n_features: int, variance: Callable[[], float]
 ) -> Gamma:
     """Return ``gamma`` as a number or as an array with one value for each feature.
 

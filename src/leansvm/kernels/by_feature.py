@@ -19,14 +19,8 @@ from leansvm._accelerated import apply_in_place, manhattan
 from leansvm._array_api import like_rows, zeros
 from leansvm._compile import compiles
 from leansvm._parallel import for_tiles
-from leansvm.kernels._function import (
-    Array,
-    DistanceKernel,
-    RowForm,
-    capped,
-    smallest_exponent,
-)
-from leansvm.linalg import canonical_csr, dense_rows64, scaled_rows, tile_rows, used_features
+from leansvm.kernels._function import Array, DistanceKernel, RowForm, capped, smallest_exponent
+from leansvm.linalg import canonical_csr, scaled_rows, tile_rows, used_features
 
 _MODERATE = 1e-30, 1e30  # gammas that float32 holds well
 _LEAST_EXPONENT = {kind: smallest_exponent(np.empty(0, kind)) for kind in (np.float32, np.float64)}
@@ -49,26 +43,19 @@ class ByFeature(DistanceKernel):
         """Write -D by the features whose gamma is not 0; ``Zt`` has one row for each of them."""
         raise NotImplementedError
 
-    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write the kernel of CSR rows and points."""
-        raise NotImplementedError
-
     def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
         """Set out_if = sum_j V_ij s(x_if, z_fj), gamma_f s the slope of D by x_f."""
         raise NotImplementedError
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write e^-D tile by tile, in float32 if all arrays are float32 and gamma is moderate."""
-        if sparse.issparse(X):
-            self.sparse_block(X, sparse.csr_matrix(Z), out)
-            return
+        """Write e^-D tile by tile, in float32 if all are dense and float32, and gamma moderate."""
         Z = Z.toarray() if sparse.issparse(Z) else Z
         if self.of_differences and out.dtype == np.float32 != X.dtype:
             centre = Z.mean(axis=0, dtype=np.float64)  # before rows are rounded
             X, Z = (X - centre).astype(np.float32), (Z - centre).astype(np.float32)
-        single, (low, high) = X.dtype == Z.dtype == out.dtype == np.float32, _MODERATE
+        single = X.dtype == Z.dtype == out.dtype == np.float32 and not sparse.issparse(X)
         if single:
-            gamma = np.asarray(self.gamma)
+            gamma, (low, high) = np.asarray(self.gamma), _MODERATE
             single = bool(np.all((gamma == 0) | ((gamma >= low) & (gamma <= high))))
         dtype = np.float32 if single else np.float64
         used = used_features(self.gamma) if isinstance(self.gamma, np.ndarray) else slice(None)
@@ -78,8 +65,10 @@ class ByFeature(DistanceKernel):
             rows = out[start:stop]
             fits = rows.dtype == dtype and rows.flags.c_contiguous
             values = rows if fits else np.empty(rows.shape, dtype)
+            x = X[start:stop, used]
+            x = x.toarray() if sparse.issparse(x) else x
             with np.errstate(over="ignore"):
-                self.minus_distances(np.ascontiguousarray(X[start:stop, used], dtype), Zt, values)
+                self.minus_distances(np.ascontiguousarray(x, dtype), Zt, values)
             np.clip(values, _LEAST_EXPONENT[dtype], 0.0, out=values)
             np.exp(values, out=values)
             if not fits:
@@ -118,11 +107,17 @@ class Laplacian(ByFeature):
         else:
             np.negative(cdist(rows * weights, Zt.T * weights, "cityblock"), out=out)
 
-    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write e^-D by scikit-learn's loop, which keeps rows sparse."""
+    def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write e^-D of CSR rows by scikit-learn's loop, which keeps rows sparse."""
+        if not sparse.issparse(X):
+            super().block(X, Z, out)
+            return
         one_each = isinstance(self.gamma, np.ndarray)
         scales, factor = (self.gamma, -1.0) if one_each else (None, -self.gamma)
-        points, least = _canonical(scaled_rows(Z, scales)), _LEAST_EXPONENT[np.float64]
+        points, least = (
+            _canonical(scaled_rows(sparse.csr_matrix(Z), scales)),
+            _LEAST_EXPONENT[np.float64],
+        )
 
         def fill(start: int, stop: int) -> None:
             D = manhattan_distances(_canonical(scaled_rows(X[start:stop], scales)), points)
@@ -197,15 +192,6 @@ class Chi2(ByFeature):
             raise ValueError(_NEGATIVE)
         chi2(rows, Zt, np.finfo(out.dtype).smallest_normal, out)
         out *= out.dtype.type(self.gamma)
-
-    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write the kernel of dense copies of rows, tile by tile."""
-        points = dense_rows64(Z)
-
-        def fill(start: int, stop: int) -> None:
-            self.block(dense_rows64(X[start:stop]), points, out[start:stop])
-
-        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         if bool(xp.any(X < 0)) or bool(xp.any(Z < 0)):

@@ -17,14 +17,7 @@ from scipy import sparse
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import foreign_namespace
 from leansvm._parallel import for_tiles
-from leansvm.kernels._function import (
-    Array,
-    Expression,
-    KernelFunction,
-    Outer,
-    RowForm,
-    float_type,
-)
+from leansvm.kernels._function import Array, Expression, KernelFunction, Outer, RowForm, float_type
 from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
 
 _HIGHEST_DEGREE = 8  # of a polynomial that is expanded in powers of one feature

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace
-from leansvm.kernels._columns import (
-    CurvesOfRow,
-    check_curves,
-    clipped_row,
-    inside_bounds,
-)
+from leansvm.kernels._columns import CurvesOfRow, check_curves, clipped_row, inside_bounds
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
 from leansvm.kernels._radial import Gaussian
 from leansvm.kernels.by_feature import Laplacian
