@@ -76,7 +76,6 @@ class CurvesOfRow:
         self.slope = np.concatenate([np.diff(c.y) / np.diff(c.x) for c in curves])
 
     def __call__(self, x: Array) -> Array:
-        """Return the values of all curves."""
         values = np.minimum(np.maximum(x[self.features], self.ends[0]), self.ends[1])
         piece = (self.inner <= values[:, None]).sum(axis=1)  # the knots that were passed
         piece += self.first

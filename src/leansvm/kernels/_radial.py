@@ -255,7 +255,6 @@ class RadialRow:
         self.by_product = suffices and not function.magnifies
 
     def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
         t = x - self.centre
         t *= self.scale
         if self.by_product:

@@ -72,10 +72,10 @@ class DotKernel(KernelFunction):
         return values
 
     def row_form(self, points: Array) -> RowForm | None:
+        # what is not finite stays so
         return partial(self._of_row, points)
 
     def _of_row(self, points: Array, x: Array) -> Array:
-        """Return k(x, z_j) of every point; what is not finite stays so."""
         return self.in_place(points.dot(x))
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:

@@ -335,7 +335,6 @@ class _MixtureRow:
         self.curves = CurvesOfRow(mixture.knots) if mixture.knots else None
 
     def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
         mixture = self.mixture
         row = clipped_row(x, mixture.clip)
         if self.curves is not None:

@@ -71,12 +71,22 @@ class NewtonSolver(NewtonMatrices):
         if features.constant is not None:
             self.rho[-1] = bias_penalty
         if self.free_bias and not margin:
-            self.centre = _weighted_means(blocks, n_outputs)
+            self._centre_targets(n_outputs)
         zero = np.zeros_like(self.rho)
         self.outputs = [Output(number, zero, zero) for number in range(n_outputs)]
         self.stopped = False  # by ``on_iteration``
         self._loss: Loss | None = None  # of the last solution
         self._resized = False
+
+    def _centre_targets(self, n_outputs: int) -> None:
+        """Find the means of the targets, to subtract: large means would cost digits.
+
+        The second pass makes those of equal targets exact. Sums beyond float64 count as 0.
+        """
+        self.centre = np.zeros(n_outputs)
+        for _ in range(2):
+            total, weight = self.blocks.sum(passes.target_sums, self.task([]))
+            self.centre = self.centre + np.nan_to_num(total / weight, posinf=0.0, neginf=0.0)
 
     @property
     def theta(self) -> Array:
@@ -351,18 +361,6 @@ class NewtonSolver(NewtonMatrices):
             gap = o.objective - float(values[c]) + 0.5 * norm / self.lam
             gaps.append(gap / max(o.objective, _TINY))
         return gaps
-
-
-def _weighted_means(blocks: RowBlocks, n_outputs: int) -> Array:
-    """Return the means of the targets, to subtract: large means would cost digits.
-
-    The second pass makes those of equal targets exact. Sums beyond float64 count as 0.
-    """
-    centre = np.zeros(n_outputs)
-    for _ in range(2):
-        total, weight = blocks.sum(passes.target_sums, centre)
-        centre = centre + np.nan_to_num(total / weight, posinf=0.0, neginf=0.0)
-    return centre
 
 
 def _stands_still(o: Output, tol: float) -> bool:
