@@ -84,34 +84,32 @@ class Kernel:
     ) -> None:
         if name == "additive_chi2":
             raise ValueError(_ADDITIVE)
-        self._mixture = name if isinstance(name, Mixture) else None
-        if isinstance(name, Mixture):
-            name, gamma, clip = name.name, 1.0, None
+        self._mixture = mixture = name if isinstance(name, Mixture) else None
+        if mixture is not None:  # has its own numbers
+            gamma, clip = 1.0, None
         elif not callable(name) and name not in KERNELS:
             raise ValueError(
                 f"kernel must be one of {', '.join(KERNELS)} or a callable, got {name!r}."
             )
         if clip is not None and (callable(name) or name == "precomputed"):
             raise ValueError("clip needs a kernel with a name that is not 'precomputed'.")
-        self.name = name if callable(name) or self._mixture else FUNCTIONS[name].name
         self.gamma: Any = gamma if np.ndim(gamma) == 0 else np.array(gamma, dtype=np.float64)
-        self.degree = degree
-        self.coef0 = coef0
+        self.degree, self.coef0 = degree, coef0
         self.clip = None if clip is None else check_bounds(clip)
-        # rows are rows of a kernel matrix, points are column numbers
-        self.precomputed = name == "precomputed"
-        # what ``kernel`` of an estimator takes, and ``gamma_`` of a fitted model
-        self.given: Any = self.name if self._mixture is None else self._mixture
-        self.scales: Any = self.gamma if self._mixture is None else self._mixture.gamma_by_part
         # the kernel's own class, which knows its formulas, with these parameters
         self.function: KernelFunction
-        if self._mixture is not None:
-            self.function = self._mixture
+        if isinstance(name, Mixture):
+            self.function = name
         elif callable(name):
             self.function = UserFunction(name)
         else:
             self.function = FUNCTIONS[name](self.gamma, degree, coef0)
-        # k(x, x) is exactly 1 for every x
+        self.name = name if callable(name) else self.function.name
+        # what ``kernel`` of an estimator takes, and ``gamma_`` of a fitted model
+        self.given: Any = self.name if mixture is None else mixture
+        self.scales: Any = self.gamma if mixture is None else mixture.gamma_by_part
+        # rows are rows of a kernel matrix, points are column numbers
+        self.precomputed = self.name == "precomputed"
         self.has_unit_diagonal = self.function.has_unit_diagonal
 
     def __getstate__(self) -> dict[str, Any]:
