@@ -85,7 +85,7 @@ class CurvesOfRow:
         return values
 
 
-def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, ...]:
+def check_curves(knots: Sequence[Any], n_features: int) -> tuple[Curve, ...]:
     """Return curves of features that exist, through two knots or more."""
     curves = []
     for feature, x, y in knots:
@@ -97,8 +97,7 @@ def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, .
                 f"knots of feature {feature} must be two increasing arrays of the same length, "
                 f"with two numbers or more."
             )
-        exists = float(feature).is_integer() and curve.feature >= 0
-        if not exists or (n_features is not None and curve.feature >= n_features):
+        if not float(feature).is_integer() or not 0 <= curve.feature < n_features:
             raise ValueError(f"knots: there is no feature {feature}.")
         curves.append(curve)
     return tuple(curves)
