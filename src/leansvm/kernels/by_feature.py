@@ -20,7 +20,7 @@ from leansvm._array_api import like_rows, zeros
 from leansvm._compile import compiles
 from leansvm._parallel import for_tiles
 from leansvm.kernels._function import Array, DistanceKernel, RowForm, capped, smallest_exponent
-from leansvm.linalg import canonical_csr, scaled_rows, tile_rows, used_features
+from leansvm.linalg import canonical_csr, dense_rows64, scaled_rows, tile_rows, used_features
 
 _MODERATE = 1e-30, 1e30  # gammas that float32 holds well
 _LEAST_EXPONENT = {kind: smallest_exponent(np.empty(0, kind)) for kind in (np.float32, np.float64)}
@@ -47,13 +47,25 @@ class ByFeature(DistanceKernel):
         """Set out_if = sum_j V_ij s(x_if, z_fj), gamma_f s the slope of D by x_f."""
         raise NotImplementedError
 
+    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write the kernel of CSR rows and points: that of dense copies, tile by tile."""
+        points = dense_rows64(Z)
+
+        def fill(start: int, stop: int) -> None:
+            self.block(dense_rows64(X[start:stop]), points, out[start:stop])
+
+        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
+
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write e^-D tile by tile, in float32 if all are dense and float32, and gamma moderate."""
+        """Write e^-D tile by tile, in float32 if all arrays are float32 and gamma is moderate."""
+        if sparse.issparse(X):
+            self.sparse_block(X, sparse.csr_matrix(Z), out)
+            return
         Z = Z.toarray() if sparse.issparse(Z) else Z
         if self.of_differences and out.dtype == np.float32 != X.dtype:
             centre = Z.mean(axis=0, dtype=np.float64)  # before rows are rounded
             X, Z = (X - centre).astype(np.float32), (Z - centre).astype(np.float32)
-        single = X.dtype == Z.dtype == out.dtype == np.float32 and not sparse.issparse(X)
+        single = X.dtype == Z.dtype == out.dtype == np.float32
         if single:
             gamma, (low, high) = np.asarray(self.gamma), _MODERATE
             single = bool(np.all((gamma == 0) | ((gamma >= low) & (gamma <= high))))
@@ -65,10 +77,8 @@ class ByFeature(DistanceKernel):
             rows = out[start:stop]
             fits = rows.dtype == dtype and rows.flags.c_contiguous
             values = rows if fits else np.empty(rows.shape, dtype)
-            x = X[start:stop, used]
-            x = x.toarray() if sparse.issparse(x) else x
             with np.errstate(over="ignore"):
-                self.minus_distances(np.ascontiguousarray(x, dtype), Zt, values)
+                self.minus_distances(np.ascontiguousarray(X[start:stop, used], dtype), Zt, values)
             np.clip(values, _LEAST_EXPONENT[dtype], 0.0, out=values)
             np.exp(values, out=values)
             if not fits:
@@ -107,17 +117,11 @@ class Laplacian(ByFeature):
         else:
             np.negative(cdist(rows * weights, Zt.T * weights, "cityblock"), out=out)
 
-    def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write e^-D of CSR rows by scikit-learn's loop, which keeps rows sparse."""
-        if not sparse.issparse(X):
-            super().block(X, Z, out)
-            return
+    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write e^-D by scikit-learn's loop, which keeps rows sparse."""
         one_each = isinstance(self.gamma, np.ndarray)
         scales, factor = (self.gamma, -1.0) if one_each else (None, -self.gamma)
-        points, least = (
-            _canonical(scaled_rows(sparse.csr_matrix(Z), scales)),
-            _LEAST_EXPONENT[np.float64],
-        )
+        points, least = _canonical(scaled_rows(Z, scales)), _LEAST_EXPONENT[np.float64]
 
         def fill(start: int, stop: int) -> None:
             D = manhattan_distances(_canonical(scaled_rows(X[start:stop], scales)), points)
