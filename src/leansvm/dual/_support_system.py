@@ -143,7 +143,8 @@ class LinearForm:
             return hinge.constant_point(b)
         cost = np.zeros(len(hinge.y))
         cost[support] = hinge.cost[support]
-        M, theta, f, size = self._factored(C), np.zeros(len(penalty)), 0.0 * cost, np.inf
+        M = cholesky_of(C * self.gram, penalty)
+        theta, f, size = np.zeros(len(penalty)), 0.0 * cost, np.inf
         for _ in range(1 + _REFINEMENTS):
             beta = cost * (hinge.y - f)
             g = Z.T @ beta - penalty * theta
@@ -167,16 +168,14 @@ class LinearForm:
             self.gram = changed_gram(self.gram, Z, weight, was, now)
         self.support = support
 
-    def _factored(self, C: float) -> Array:
-        return cholesky_of(C * self.gram, self.rows.penalty)
-
     def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
         """Return y - f at the support rows, each left out from S: (y - f) / (1 - h)."""
         Z, S = self.rows.Z, self.support
         result = hinge.y - point.f
         if len(S):
             rows = Z[S].toarray() if sparse.issparse(Z) else Z[S]
-            solved = cholesky_solve(self._factored(C), np.ascontiguousarray(rows.T))
+            M = cholesky_of(C * self.gram, self.rows.penalty)
+            solved = cholesky_solve(M, np.ascontiguousarray(rows.T))
             h = hinge.cost[S] * np.einsum("ij,ji->i", rows, solved)
             result[S] /= np.maximum(1.0 - h, np.finfo(np.float64).eps)
         return result

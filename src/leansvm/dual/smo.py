@@ -17,12 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.dual.kernel_matrix import (
-    RecentRows,
-    StoredMatrix,
-    SweepMatrix,
-    sweep_matrix,
-)
+from leansvm.dual.kernel_matrix import RecentRows, StoredMatrix, SweepMatrix, sweep_matrix
 from leansvm.dual.problem import DualProblem, certified
 from leansvm.solution import Solution
 

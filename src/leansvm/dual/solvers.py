@@ -32,12 +32,7 @@ from leansvm.dual.cholesky import closed_form, solve_cholesky
 from leansvm.dual.kernel_matrix import StoredMatrix, gram, least_sweep_bytes, values_between
 from leansvm.dual.left_out import with_left_out
 from leansvm.dual.problem import DualProblem
-from leansvm.dual.sequential import (
-    minimise_with_bias,
-    solve_penalty_flow,
-    solve_sesqui,
-    solve_sumt,
-)
+from leansvm.dual.sequential import minimise_with_bias, solve_penalty_flow, solve_sesqui, solve_sumt
 from leansvm.dual.smo import Quadratic, solve_smo
 from leansvm.dual.working_sets import WorkingSets
 from leansvm.kernels import Kernel

@@ -147,7 +147,6 @@ class DistanceKernel(KernelFunction):
         return np.broadcast_to(np.asarray(self.gamma, np.float64), n_features)
 
     def expression(self, points: Array, coef: Array) -> Expression:
-        """Return a function of a sum over scaled features."""
         scales, terms = self.feature_scales(points.shape[1]), self.root_terms
         if terms is None:
             return Expression(self.sum, "exp", points, coef, scales)
@@ -162,7 +161,6 @@ class DistanceKernel(KernelFunction):
         return np.asarray(2.0 * (1.0 - self.value_and_slope(D)[0]))
 
     def gamma_of(self, f: int) -> float:
-        """Return the gamma of one feature."""
         return float(self.gamma if np.ndim(self.gamma) == 0 else self.gamma[f])
 
     def distance_along(self, x: Array, z: Array, f: int) -> Array:
@@ -170,7 +168,6 @@ class DistanceKernel(KernelFunction):
         return self.gamma_of(f) * self.distance(x[:, None], z)
 
     def pair_sums(self, X: Array, Z: Array) -> Array:
-        """Return D of all pairs."""
         terms = (self.distance_along(X[:, f], Z[:, f], f) for f in range(X.shape[1]))
         return sum(terms, np.zeros(()))
 
@@ -196,6 +193,9 @@ class DistanceKernel(KernelFunction):
         """Return k and dk/dD of an array of any library."""
         value = namespace(D).exp(-D)
         return value, -value
+
+    def curvature(self, sums: Array) -> Array:
+        return np.exp(-sums)
 
 
 def smallest_exponent(values: Any) -> float:

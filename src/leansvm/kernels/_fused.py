@@ -31,7 +31,7 @@ def fused_times(root: int, X: Any, gamma: Gamma, V: Any) -> Any | None:
         return None
     import torch
 
-    if X.device.type != "cuda" or X.dtype != torch.float32 or _compiled() is None:
+    if X.device.type != "cuda" or X.dtype != torch.float32 or (kernel := _compiled()) is None:
         return None
     number, scales = split_gamma(gamma)
     rows = X - X.mean(dim=0, keepdim=True)
@@ -44,11 +44,11 @@ def fused_times(root: int, X: Any, gamma: Gamma, V: Any) -> Any | None:
     width = max(16, 1 << (X.shape[1] - 1).bit_length())
     padded = torch.zeros((X.shape[0], width), dtype=X.dtype, device=X.device)
     padded[:, : X.shape[1]] = rows
-    parts = [_times(root, padded, norms, columns) for columns in V.split(_COLUMNS, dim=1)]
+    parts = [_times(kernel, root, padded, norms, some) for some in V.split(_COLUMNS, dim=1)]
     return torch.cat(parts, dim=1)
 
 
-def _times(root: int, rows: Any, norms: Any, V: Any) -> Any:
+def _times(kernel: Any, root: int, rows: Any, norms: Any, V: Any) -> Any:
     """Multiply a few columns."""
     import torch
 
@@ -57,8 +57,6 @@ def _times(root: int, rows: Any, norms: Any, V: Any) -> Any:
     columns[:, :k] = V
     n_parts, tile = -(-m // _PART), 128 if width <= 64 else 64
     sums = torch.empty((n_parts, m, _COLUMNS), dtype=rows.dtype, device=rows.device)
-    kernel = _compiled()
-    assert kernel is not None
     with torch.cuda.device(rows.device):
         kernel[(-(-m // tile), n_parts)](
             rows,

@@ -7,6 +7,7 @@ kernel is a class in a file for its family: to add one, write the class and list
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,21 +15,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import device_of, foreign_namespace, to_host
-from leansvm.kernels._columns import ClippedRow
-from leansvm.kernels._function import (
-    DistanceKernel,
-    Gamma,
-    KernelFunction,
-    RowForm,
-    float_type,
-)
+from leansvm.kernels._columns import clipped_row
+from leansvm.kernels._function import DistanceKernel, Gamma, KernelFunction, RowForm, float_type
 from leansvm.kernels._radial import Gaussian
 from leansvm.kernels.by_feature import Chi2, Laplacian
 from leansvm.kernels.dot import Cosine, Linear, Poly, Sigmoid
 from leansvm.kernels.given import Precomputed, UserFunction
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
-from leansvm.linalg import check_bounds, clipped, dense_rows64, tile_rows
+from leansvm.linalg import Bounds, check_bounds, clipped, dense_rows64, tile_rows
 
 _CLASSES: tuple[type[KernelFunction], ...] = (
     *(Linear, Gaussian, Matern12, Matern32, Matern52, Laplacian),
@@ -89,34 +84,32 @@ class Kernel:
     ) -> None:
         if name == "additive_chi2":
             raise ValueError(_ADDITIVE)
-        self._mixture = name if isinstance(name, Mixture) else None
-        if isinstance(name, Mixture):
-            name, gamma, clip = name.name, 1.0, None
+        self._mixture = mixture = name if isinstance(name, Mixture) else None
+        if mixture is not None:  # has its own numbers
+            gamma, clip = 1.0, None
         elif not callable(name) and name not in KERNELS:
             raise ValueError(
                 f"kernel must be one of {', '.join(KERNELS)} or a callable, got {name!r}."
             )
         if clip is not None and (callable(name) or name == "precomputed"):
             raise ValueError("clip needs a kernel with a name that is not 'precomputed'.")
-        self.name = name if callable(name) or self._mixture else FUNCTIONS[name].name
         self.gamma: Any = gamma if np.ndim(gamma) == 0 else np.array(gamma, dtype=np.float64)
-        self.degree = degree
-        self.coef0 = coef0
+        self.degree, self.coef0 = degree, coef0
         self.clip = None if clip is None else check_bounds(clip)
-        # rows are rows of a kernel matrix, points are column numbers
-        self.precomputed = name == "precomputed"
-        # what ``kernel`` of an estimator takes, and ``gamma_`` of a fitted model
-        self.given: Any = self.name if self._mixture is None else self._mixture
-        self.scales: Any = self.gamma if self._mixture is None else self._mixture.gamma_by_part
         # the kernel's own class, which knows its formulas, with these parameters
         self.function: KernelFunction
-        if self._mixture is not None:
-            self.function = self._mixture
+        if isinstance(name, Mixture):
+            self.function = name
         elif callable(name):
             self.function = UserFunction(name)
         else:
             self.function = FUNCTIONS[name](self.gamma, degree, coef0)
-        # k(x, x) is exactly 1 for every x
+        self.name = name if callable(name) else self.function.name
+        # what ``kernel`` of an estimator takes, and ``gamma_`` of a fitted model
+        self.given: Any = self.name if mixture is None else mixture
+        self.scales: Any = self.gamma if mixture is None else mixture.gamma_by_part
+        # rows are rows of a kernel matrix, points are column numbers
+        self.precomputed = self.name == "precomputed"
         self.has_unit_diagonal = self.function.has_unit_diagonal
 
     def __getstate__(self) -> dict[str, Any]:
@@ -213,17 +206,18 @@ class Kernel:
         if np.max(self.gamma, initial=0.0) > _LARGEST_SCALE:
             return None
         form = self.function.row_form(self._clipped(np.asarray(points, dtype=np.float64)))
-        return form if form is None or self.clip is None else ClippedRow(self.clip, form)
+        return form if form is None or self.clip is None else partial(_of_clipped, self.clip, form)
 
     def _clipped(self, X: Any) -> Any:
         return X if self.clip is None else clipped(X, self.clip)
 
 
+def _of_clipped(bounds: Bounds, form: RowForm, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return form(clipped_row(x, bounds))
+
+
 def resolve_gamma(
-    gamma: Any,
-    kernel: str | Callable[..., Any],
-    n_features: int,
-    variance: Callable[[], float],
+    gamma: Any, kernel: str | Callable[..., Any], n_features: int, variance: Callable[[], float]
 ) -> Gamma:
     """Return ``gamma`` as a number or as an array with one value for each feature.
 

@@ -238,9 +238,6 @@ class Gaussian(Radial):
     def from_row(self, minus: Array) -> Array:
         return np.exp(minus, out=minus)
 
-    def curvature(self, sums: Array) -> Array:
-        return np.exp(-sums)
-
 
 class RadialRow:
     """Values between a row and all points: |t|^2 + |s_j|^2 - 2 s_j't, centred and scaled."""
@@ -258,7 +255,6 @@ class RadialRow:
         self.by_product = suffices and not function.magnifies
 
     def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
         t = x - self.centre
         t *= self.scale
         if self.by_product:

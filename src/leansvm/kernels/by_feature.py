@@ -6,6 +6,7 @@ features >= 0.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,13 +19,7 @@ from leansvm._accelerated import apply_in_place, manhattan
 from leansvm._array_api import like_rows, zeros
 from leansvm._compile import compiles
 from leansvm._parallel import for_tiles
-from leansvm.kernels._function import (
-    Array,
-    DistanceKernel,
-    RowForm,
-    capped,
-    smallest_exponent,
-)
+from leansvm.kernels._function import Array, DistanceKernel, RowForm, capped, smallest_exponent
 from leansvm.linalg import canonical_csr, dense_rows64, scaled_rows, tile_rows, used_features
 
 _MODERATE = 1e-30, 1e30  # gammas that float32 holds well
@@ -48,13 +43,18 @@ class ByFeature(DistanceKernel):
         """Write -D by the features whose gamma is not 0; ``Zt`` has one row for each of them."""
         raise NotImplementedError
 
-    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write the kernel of CSR rows and points."""
-        raise NotImplementedError
-
     def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
         """Set out_if = sum_j V_ij s(x_if, z_fj), gamma_f s the slope of D by x_f."""
         raise NotImplementedError
+
+    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write the kernel of CSR rows and points: that of dense copies, tile by tile."""
+        points = dense_rows64(Z)
+
+        def fill(start: int, stop: int) -> None:
+            self.block(dense_rows64(X[start:stop]), points, out[start:stop])
+
+        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         """Write e^-D tile by tile, in float32 if all arrays are float32 and gamma is moderate."""
@@ -65,9 +65,9 @@ class ByFeature(DistanceKernel):
         if self.of_differences and out.dtype == np.float32 != X.dtype:
             centre = Z.mean(axis=0, dtype=np.float64)  # before rows are rounded
             X, Z = (X - centre).astype(np.float32), (Z - centre).astype(np.float32)
-        single, (low, high) = X.dtype == Z.dtype == out.dtype == np.float32, _MODERATE
+        single = X.dtype == Z.dtype == out.dtype == np.float32
         if single:
-            gamma = np.asarray(self.gamma)
+            gamma, (low, high) = np.asarray(self.gamma), _MODERATE
             single = bool(np.all((gamma == 0) | ((gamma >= low) & (gamma <= high))))
         dtype = np.float32 if single else np.float64
         used = used_features(self.gamma) if isinstance(self.gamma, np.ndarray) else slice(None)
@@ -85,9 +85,6 @@ class ByFeature(DistanceKernel):
                 rows[...] = values
 
         for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
-
-    def curvature(self, sums: Array) -> Array:
-        return np.exp(-sums)
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
         """Return -gamma_f sum_j c_j k_j s(x_f, z_jf) of every row and feature."""
@@ -145,7 +142,9 @@ class Laplacian(ByFeature):
         return apply_in_place("exp", exponents)
 
     def row_form(self, points: Array) -> RowForm:
-        return LaplacianRow(self.feature_scales(points.shape[1]), points)
+        gamma = self.feature_scales(points.shape[1])
+        used = np.flatnonzero(gamma)
+        return partial(_laplacian_of_row, np.ascontiguousarray(points[:, used]), -gamma[used], used)
 
     def pair_sums(self, X: Array, Z: Array) -> Array:
         from leansvm.kernels._compiled import absolute
@@ -175,19 +174,12 @@ def _canonical(X: Any) -> Any:
     return result
 
 
-class LaplacianRow:
-    """Values between a row and all points."""
-
-    def __init__(self, gamma: Array, points: Array) -> None:
-        self.used = np.flatnonzero(gamma)
-        self.points, self.minus = np.ascontiguousarray(points[:, self.used]), -gamma[self.used]
-
-    def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
-        difference = self.points - x[self.used]
-        np.abs(difference, out=difference)
-        values = difference.dot(self.minus)
-        return np.exp(values, out=values)
+def _laplacian_of_row(points: Array, minus_gamma: Array, used: Any, x: Array) -> Array:
+    """Return k(x, z_j) of every point, by the ``used`` features."""
+    difference = points - x[used]
+    np.abs(difference, out=difference)
+    values = difference.dot(minus_gamma)
+    return np.exp(values, out=values)
 
 
 class Chi2(ByFeature):
@@ -204,15 +196,6 @@ class Chi2(ByFeature):
             raise ValueError(_NEGATIVE)
         chi2(rows, Zt, np.finfo(out.dtype).smallest_normal, out)
         out *= out.dtype.type(self.gamma)
-
-    def sparse_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write the kernel of dense copies of rows, tile by tile."""
-        points = dense_rows64(Z)
-
-        def fill(start: int, stop: int) -> None:
-            self.block(dense_rows64(X[start:stop]), points, out[start:stop])
-
-        for_tiles(len(out), tile_rows(max(out.shape[1], X.shape[1])), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         if bool(xp.any(X < 0)) or bool(xp.any(Z < 0)):

@@ -6,6 +6,7 @@ positive definite; cosine x'z / (|x| |z|), where rows of zeros give 0.
 
 from __future__ import annotations
 
+from functools import partial
 from math import comb
 from typing import Any, ClassVar
 
@@ -16,14 +17,7 @@ from scipy import sparse
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import foreign_namespace
 from leansvm._parallel import for_tiles
-from leansvm.kernels._function import (
-    Array,
-    Expression,
-    KernelFunction,
-    Outer,
-    RowForm,
-    float_type,
-)
+from leansvm.kernels._function import Array, Expression, KernelFunction, Outer, RowForm, float_type
 from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
 
 _HIGHEST_DEGREE = 8  # of a polynomial that is expanded in powers of one feature
@@ -78,7 +72,11 @@ class DotKernel(KernelFunction):
         return values
 
     def row_form(self, points: Array) -> RowForm | None:
-        return DotRow(self, points)
+        # what is not finite stays so
+        return partial(self._of_row, points)
+
+    def _of_row(self, points: Array, x: Array) -> Array:
+        return self.in_place(points.dot(x))
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
         """Return V Z with V_ij = c_j dk/d(x_i'z_j)."""
@@ -92,17 +90,6 @@ class DotKernel(KernelFunction):
                 f"kernel={self.name!r} gives values that are not finite: scale X, or change gamma, "
                 f"degree or coef0."
             )
-
-
-class DotRow:
-    """Values between a row and all points; what is not finite stays so."""
-
-    def __init__(self, function: DotKernel, points: Array) -> None:
-        self.function, self.points = function, points
-
-    def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
-        return self.function.in_place(self.points.dot(x))
 
 
 class Linear(DotKernel):

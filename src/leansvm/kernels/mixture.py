@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace
-from leansvm.kernels._columns import (
-    CurvesOfRow,
-    check_curves,
-    inside_bounds,
-)
+from leansvm.kernels._columns import CurvesOfRow, check_curves, clipped_row, inside_bounds
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
 from leansvm.kernels._radial import Gaussian
 from leansvm.kernels.by_feature import Laplacian
@@ -339,9 +335,8 @@ class _MixtureRow:
         self.curves = CurvesOfRow(mixture.knots) if mixture.knots else None
 
     def __call__(self, x: Array) -> Array:
-        """Return k(x, z_j) of every point."""
         mixture = self.mixture
-        row = x if mixture.clip is None else _between(x, *mixture.clip)
+        row = clipped_row(x, mixture.clip)
         if self.curves is not None:
             row = np.concatenate((row, self.curves(x)))
         total: Any = None
@@ -353,13 +348,8 @@ class _MixtureRow:
 
     def _linear(self, x: Array) -> Array:
         """Return the row that the linear part sees, not scaled."""
-        bounds, origin = self.mixture.linear_clip, self.mixture.origin
-        x = x if bounds is None else _between(x, *bounds)
+        x, origin = clipped_row(x, self.mixture.linear_clip), self.mixture.origin
         return x if origin is None else x - origin
-
-
-def _between(x: Array, lower: Array, upper: Array) -> Array:
-    return np.minimum(np.maximum(x, lower), upper)  # faster than clip for one row
 
 
 def _at(X: Any, numbers: Array) -> Any:

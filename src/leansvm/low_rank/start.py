@@ -37,6 +37,7 @@ Rows = NDArray[np.intp]
 Measures = tuple[float, Array, Array, Array, Array]
 
 _MEDOID_ROWS, _ROWS_PER_MEDOID = 1000, 4  # rows that are clustered: a sample of more
+_MOST_SWAPS = 100  # of medoids
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 2**25  # rows that functions are added on, and their numbers
 _TRIED_PER_FUNCTION, _MOST_TRIED = 8, 512  # rows at which a new function is tried
 _SHAPES_TRIED = (1.0, 3.0)  # multiples of the shapes of the function that is strongest there
@@ -137,7 +138,7 @@ def class_medoids(sample: StartRows, n_basis: int) -> Array:
     return np.ascontiguousarray(np.concatenate(centers))
 
 
-def pam(distances: Array, n_medoids: int, weight: Array | None = None, max_iter: int = 100) -> Rows:
+def pam(distances: Array, n_medoids: int, weight: Array | None = None) -> Rows:
     """Return the positions of the medoids of symmetric ``distances``, in the order of BUILD.
 
     Partitioning around medoids: greedy BUILD, then the best SWAP until none helps. Minimises
@@ -156,7 +157,7 @@ def pam(distances: Array, n_medoids: int, weight: Array | None = None, max_iter:
         np.minimum(nearest, distances[:, medoids[j]], out=nearest)
     # SWAP a medoid for another row as long as that lowers the sum
     none = np.full(len(distances), np.inf)  # the second choice if there is one medoid
-    for _ in range(max_iter if n_medoids < len(distances) else 0):
+    for _ in range(_MOST_SWAPS if n_medoids < len(distances) else 0):
         # the nearest medoid of every row, and the distances to it and to the next one
         to_medoids = np.column_stack([distances[:, medoids], none])
         near = to_medoids.argmin(axis=1)

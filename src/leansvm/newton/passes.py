@@ -238,13 +238,11 @@ def _curved(loss: Loss, u: Any, s: Any) -> Any:
 
 
 @declare("y", "weight")
-def target_sums(block: Block, centre: Array) -> tuple[Any, float]:
-    """Return the weighted sums of the targets minus a centre, and the sum of the weights."""
-    y = as_float64(block.y) - like_rows(centre, block.y)
-    xp = namespace(y)
-    s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
+def target_sums(block: Block, task: NewtonPass) -> tuple[Any, float]:
+    """Return the weighted sums of the centred targets, and the sum of the weights."""
+    _, y, s = task.targets(block)
     with np.errstate(all="ignore"):  # sums beyond float64 are looked for by the caller
-        return to_host(s @ y), float(xp.sum(s))
+        return to_host(s @ y), float(namespace(y).sum(s))
 
 
 @declare("X", "y", "weight", keeps=COLUMNS)

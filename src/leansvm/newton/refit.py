@@ -25,16 +25,11 @@ _TOL, _STEPS = 1e-3, 30
 class StateFeatures(FeatureMap):
     """The first columns of P, which a selector keeps in the blocks while it goes on choosing."""
 
-    n_columns: int
+    size: int = 0  # columns of P
     constant: float | None = None
     in_state: bool = True
     keep: bool = True
     frees: ClassVar[bool] = False
-
-    @property
-    def size(self) -> int:
-        """Number of columns of P."""
-        return self.n_columns
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Raise an error: only the values at the blocks' own rows are known."""

@@ -44,45 +44,24 @@ _TINY = float(np.finfo(np.float64).tiny)
 class NewtonSolver(NewtonMatrices):
     """Newton's method over row blocks, all outputs in step so that they share passes.
 
-    Keeps decision values and Gram matrices between calls of `solve`, for paths of C.
-
-    Parameters
-    ----------
-    blocks : RowBlocks
-        Rows, targets (one column per output; +-1 in classification) and weights.
-    features : FeatureMap
-        Phi; a constant last column is the bias.
-    bias_penalty : float
-        A; 0 is a free bias. Only where features have one.
-    margin : bool
-        Classification, u = 1 - y f, instead of regression, u = y - f.
-    n_outputs : int
-        Columns of the targets.
-    tol : float
-        On the gradient norm, relative to that at zero, and on the relative duality gap.
-    max_iter : int
-        Most Newton steps.
-    on_iteration : callable, optional
-        Called with the iteration and the relative gradient norm; returns True to stop.
-    at_once : int, optional
-        Number of outputs whose matrices fit in memory together; default: all.
-    keeps : bool
-        Whether the Gram matrices of all outputs fit in memory from one step to the next.
+    Keeps decision values and Gram matrices between calls of `solve`, for paths of C. Targets are
+    +-1 in classification. ``on_iteration`` gets the iteration and the relative gradient norm, and
+    returns True to stop.
     """
 
     def __init__(
         self,
         blocks: RowBlocks,
-        features: FeatureMap,
+        features: FeatureMap,  # Phi; a constant last column is the bias
         *,
-        bias_penalty: float = 0.0,
-        margin: bool = True,
-        n_outputs: int = 1,
-        tol: float = 1e-6,
+        bias_penalty: float = 0.0,  # A; 0 is a free bias
+        margin: bool = True,  # classification, u = 1 - y f; else regression, u = y - f
+        n_outputs: int = 1,  # columns of the targets
+        tol: float = 1e-6,  # of the gradient norm, relative to that at zero, and of the gap
         max_iter: int = 500,
         on_iteration: Callable[[int, float], bool] | None = None,
-        at_once: int | None = None,
-        keeps: bool = True,
+        at_once: int | None = None,  # outputs whose matrices fit in memory together; None: all
+        keeps: bool = True,  # whether the Gram matrices of all outputs fit from step to step
     ) -> None:
         self.blocks, self.features, self.margin = blocks, features, margin
         self.tol, self.max_iter, self.on_iteration = tol, max_iter, on_iteration
@@ -92,12 +71,22 @@ class NewtonSolver(NewtonMatrices):
         if features.constant is not None:
             self.rho[-1] = bias_penalty
         if self.free_bias and not margin:
-            self.centre = _weighted_means(blocks, n_outputs)
+            self._centre_targets(n_outputs)
         zero = np.zeros_like(self.rho)
         self.outputs = [Output(number, zero, zero) for number in range(n_outputs)]
         self.stopped = False  # by ``on_iteration``
         self._loss: Loss | None = None  # of the last solution
         self._resized = False
+
+    def _centre_targets(self, n_outputs: int) -> None:
+        """Find the means of the targets, to subtract: large means would cost digits.
+
+        The second pass makes those of equal targets exact. Sums beyond float64 count as 0.
+        """
+        self.centre = np.zeros(n_outputs)
+        for _ in range(2):
+            total, weight = self.blocks.sum(passes.target_sums, self.task([]))
+            self.centre = self.centre + np.nan_to_num(total / weight, posinf=0.0, neginf=0.0)
 
     @property
     def theta(self) -> Array:
@@ -372,18 +361,6 @@ class NewtonSolver(NewtonMatrices):
             gap = o.objective - float(values[c]) + 0.5 * norm / self.lam
             gaps.append(gap / max(o.objective, _TINY))
         return gaps
-
-
-def _weighted_means(blocks: RowBlocks, n_outputs: int) -> Array:
-    """Return the means of the targets, to subtract: large means would cost digits.
-
-    The second pass makes those of equal targets exact. Sums beyond float64 count as 0.
-    """
-    centre = np.zeros(n_outputs)
-    for _ in range(2):
-        total, weight = blocks.sum(passes.target_sums, centre)
-        centre = centre + np.nan_to_num(total / weight, posinf=0.0, neginf=0.0)
-    return centre
 
 
 def _stands_still(o: Output, tol: float) -> bool:
