@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from leansvm._accelerated import solve_lower
@@ -94,24 +94,24 @@ class FeatureMap(ABC):
 
         If ``out`` is given, the result is in ``out``, and the block keeps nothing new.
         """
-        kept = block.state.get(ColumnRows)
-        found = None if kept is None else kept.Phi
-        if found is None:
-            if self.in_state and block.state.get(FactorRows) is not None:
-                P = block.kept(FactorRows).P[:, : self.size]  # what a selector has left
-                found = self._empty(P) if out is None else out
-                found[:, : self.size] = P
-                if self.constant is not None:
-                    found[:, self.size] = self.constant
-            else:
-                found = self.transform(block.X, out)
-            if self.keep and out is None:
-                block.keep(ColumnRows(found))
-                if self.frees:
-                    block.state.pop(FactorRows, None)
-        elif out is not None:
-            out[...] = found
+        kept, left = block.state.get(ColumnRows), block.state.get(FactorRows)
+        if kept is not None:
+            if out is None:
+                return kept.Phi
+            out[...] = kept.Phi
             return out
+        if self.in_state and left is not None:  # by a selector
+            P = left.P[:, : self.size]
+            found = self._empty(P) if out is None else out
+            found[:, : self.size] = P
+            if self.constant is not None:
+                found[:, self.size] = self.constant
+        else:
+            found = self.transform(block.X, out)
+        if self.keep and out is None:
+            block.keep(ColumnRows(found))
+            if self.frees:
+                block.state.pop(FactorRows, None)
         return found
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
@@ -220,13 +220,7 @@ class KernelFeatures(FeatureMap):
         if self.size:
             below = solve_triangular(self.L, below.T, lower=True).T
             K -= below @ below.T
-        try:  # in the given order, unless a pivot is not clear of the floor
-            corner, chosen = cholesky(K, lower=True, check_finite=False), np.arange(len(K))
-            clear = corner.diagonal().min(initial=np.inf) ** 2 > on_device.CLEAR * floor
-        except np.linalg.LinAlgError:
-            clear = False
-        if not clear:
-            corner, chosen = on_device.factor_by_pivots(K, floor)
+        corner, chosen = on_device.factor_in_order(K, floor)
         k, rank = self.size, len(chosen)
         L = np.zeros((k + rank, k + rank), order="F")
         L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
