@@ -117,7 +117,7 @@ class RandomPivotedCholesky(BasisSelector):
         return Basis(indices, L=L, report={"rounds": rounds, "draws": drawn, "trace": trace})
 
 
-def _missed(block: Block, floor: float, class_weight: NDArray[np.float64] | None) -> Any:
+def _missed(block: Block, floor: float, class_weight: Array | None) -> Any:
     """Return the mass of rows: sample weight times residual, if that is more than rounding."""
     D = block.kept(FactorRows).D
     mass = namespace(D).where(floor < D, D, 0.0)
@@ -126,12 +126,7 @@ def _missed(block: Block, floor: float, class_weight: NDArray[np.float64] | None
     return mass
 
 
-def _accept(
-    local: PartialCholesky,
-    order: NDArray[np.intp],
-    uniform: NDArray[np.float64],
-    floor: float,
-) -> PartialCholesky:
+def _accept(local: PartialCholesky, order: Rows, uniform: Array, floor: float) -> PartialCholesky:
     """Go through the draws: accept t with probability (its residual by now) / (stale residual)."""
     stale = local.D.copy()
     for t, u in zip(order.tolist(), uniform.tolist(), strict=True):

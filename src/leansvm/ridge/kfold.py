@@ -151,11 +151,7 @@ class FoldSums:
 
 
 def add_up_folds(
-    blocks: RowBlocks,
-    features: FeatureMap,
-    shift: Array,
-    count: float | None,
-    folds: KFoldSums,
+    blocks: RowBlocks, features: FeatureMap, shift: Array, count: float | None, folds: KFoldSums
 ) -> FoldSums:
     """Run over all rows once, with one Gram matrix per fold."""
     grams = _add_up_cells(blocks, features, shift, folds, np.ones(1))[:, 0]
