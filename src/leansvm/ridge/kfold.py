@@ -245,12 +245,6 @@ def _grams_of_block(
 # ---------------------------------------------------------------------------- errors
 
 
-def fold_errors(sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array) -> Array:
-    """Return the mean squared error on left-out folds, summed over outputs, for every C."""
-    errors, weight = errors_of_folds(sums, features, free_bias, candidates)
-    return np.asarray(errors.sum(axis=(0, 1)) / weight.sum())
-
-
 def errors_of_folds(
     sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array
 ) -> tuple[Array, Array]:
