@@ -154,11 +154,7 @@ class KernelFeatures(FeatureMap):
             if self.L is not None:  # by products, which every library has, in panels of columns
                 values = on_device.own_block(self.kernel, *pair)
                 return on_device.whitener_of(self, values).apply(values, out)
-            values = self.kernel.block(*pair)
-            if out is None:
-                return values
-            out[...] = namespace(X).astype(values, out.dtype, copy=False)
-            return out
+            return on_device.put_into(self.kernel.block(*pair), out)
         dtype = np.dtype(np.float32 if self.single else np.float64)
         direct = out is not None and out.dtype == dtype
         values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)

@@ -99,15 +99,8 @@ class _Forward(OneByOne):
         k, fit = self.k, self.fit
         start = np.vstack([self.theta[:k], self.b]) if self.has_bias else self.theta[:k]
         assert fit.refit is not None
-        theta, objective = fit.refit(
-            self.blocks,
-            k,
-            start,
-            loss=self.model.loss,
-            C=fit.C,
-            bias_penalty=fit.bias_penalty,
-            margin=fit.margin,
-        )
+        model: Any = {"loss": self.model.loss, "C": fit.C, "bias_penalty": fit.bias_penalty}
+        theta, objective = fit.refit(self.blocks, k, start, **model, margin=fit.margin)
         self.theta[:k] = theta[:k]
         if self.has_bias:
             self.b = theta[-1].copy()

@@ -179,17 +179,9 @@ def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Crit
     basis_rows = criterion.basis_rows
     if basis_rows is not None:
         basis_rows = np.flatnonzero(np.isin(used, basis_rows))
-    every = solve_for_every_C(
-        Phi[used] @ Phi[used].T,
-        Y[used],
-        weight[used],
-        candidates,
-        bias_penalty,
-        criterion.name,
-        count=equations.count,
-        basis_rows=basis_rows,
-        judge=criterion.judge,
-    )
+    K, terms = Phi[used] @ Phi[used].T, (Y[used], weight[used], candidates, bias_penalty)
+    options: Any = {"count": equations.count, "basis_rows": basis_rows, "judge": criterion.judge}
+    every = solve_for_every_C(K, *terms, criterion.name, **options)
     left_out = np.full(Y.shape, np.nan)
     left_out[used] = every.left_out
     curve = every.curve if np.ndim(criterion.C) == 1 else None
