@@ -136,9 +136,10 @@ def draw_rows(blocks: RowBlocks, rng: np.random.RandomState, count: int, floor: 
     block a draw falls into, the block finds the row. A seed gives the same rows whatever the
     blocks. No rows when there is no mass.
     """
-    total, locate, missed = _total, _locate, (floor, blocks.class_weight)
+    passes: Any = (_total, _locate)
     if blocks.class_weight is not None:
-        total, locate = _total_by_class, _locate_by_class
+        passes = (_total_by_class, _locate_by_class)
+    (total, locate), missed = passes, (floor, blocks.class_weight)
     starts, totals = blocks.collect(total, *missed)
     edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
