@@ -104,9 +104,7 @@ class KMedoids(BasisSelector):
             n_cpu=1,
         )
         chosen = np.asarray(result.medoids, dtype=np.intp)
-        medoids = rows_at(X, chosen)
-        K = kernel.block(medoids, kernel.points(medoids, sample[chosen]), dtype=np.float64)
-        chosen = chosen[pivot_order(np.ascontiguousarray(to_host(K), dtype=np.float64))]
+        chosen = chosen[pivot_order(kernel, rows_at(X, chosen), sample[chosen])]
         on_step(len(chosen))
         report = {"sample": len(sample), "loss": float(result.loss), "n_iter": int(result.n_iter)}
         return Basis(sample[chosen], report=report)

@@ -91,8 +91,10 @@ def pivoted_cholesky(
     return Basis(indices, L=L, report={"rounds": rounds, "trace": trace})
 
 
-def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Order the points of a small kernel matrix greedily; dependent ones are left out."""
+def pivot_order(kernel: Kernel, X: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Order a few points, ``rows`` of the data, greedily; dependent ones are left out."""
+    K = to_host(kernel.block(X, kernel.points(X, rows), dtype=np.float64))
+    K = np.ascontiguousarray(K, dtype=np.float64)
     return pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), len(K)).indices
 
 
