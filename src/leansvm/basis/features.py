@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from leansvm._accelerated import solve_lower
@@ -216,7 +216,13 @@ class KernelFeatures(FeatureMap):
         if self.size:
             below = solve_triangular(self.L, below.T, lower=True).T
             K -= below @ below.T
-        corner, chosen = on_device.factor_in_order(K, floor)
+        try:  # in the given order, unless a pivot is not clear of the floor
+            corner, chosen = cholesky(K, lower=True, check_finite=False), np.arange(len(K))
+            clear = corner.diagonal().min(initial=np.inf) ** 2 > on_device.CLEAR * floor
+        except np.linalg.LinAlgError:
+            clear = False
+        if not clear:
+            corner, chosen = on_device.factor_by_pivots(K, floor)
         k, rank = self.size, len(chosen)
         L = np.zeros((k + rank, k + rank), order="F")
         L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 LARGE = 1024  # with at least so many points, matrices of this size stay on the device
 _PANEL = 1024  # columns that are solved for at once, by the inverse of their corner of L
 _ROUNDING = 10 * float(np.finfo(np.float64).eps)  # pivots at or below this are rounding
-_CLEAR = 1e5  # times `_ROUNDING`: if all pivots are above it, no pivoting is needed
+CLEAR = 1e5  # times `_ROUNDING`: if all pivots are above it, no pivoting is needed
 
 
 def stays(place: Any, size: int) -> bool:
@@ -50,27 +50,30 @@ def own_block(kernel: Kernel, X: Any, points: Any) -> Any:
 
 
 def factor_points(kernel: Kernel, rows: Any, points: Any) -> tuple[Any, NDArray[np.intp]]:
-    """Return L of K_BB = L L' where the points are, and which of them it holds, in its order."""
+    """Return L of K_BB = L L' where the points are, and which of them it holds, in its order.
+
+    The order is the given one unless a pivot is not clear of rounding.
+    """
     K = own_block(kernel, in_float64(rows), in_float64(points))
     xp = namespace(K)
     diagonal = as_float64(kernel.diag(in_float64(rows)))
     K = add_to_diagonal(K, diagonal - xp.linalg.diagonal(K))  # exact: rounding decides no tie
-    return factor_in_order(K, _ROUNDING * float(xp.max(diagonal)))
-
-
-def factor_in_order(K: Any, floor: float) -> tuple[Any, NDArray[np.intp]]:
-    """Return L, where K is, and its rows in their order: the given one, if all pivots are clear.
-
-    Otherwise by pivots: rows whose pivot is at most the ``floor`` depend on others and are dropped.
-    Residuals are compared after rounding, so that noise decides no pivot.
-    """
-    xp = namespace(K)
+    floor = _ROUNDING * float(xp.max(diagonal))
     try:
         L = cholesky_lower(K)
-        if not K.shape[0] or float(xp.min(xp.linalg.diagonal(L))) ** 2 > _CLEAR * floor:
+        if not K.shape[0] or float(xp.min(xp.linalg.diagonal(L))) ** 2 > CLEAR * floor:
             return L, np.arange(K.shape[0])
     except np.linalg.LinAlgError:
         pass
+    return factor_by_pivots(K, floor)
+
+
+def factor_by_pivots(K: Any, floor: float) -> tuple[Any, NDArray[np.intp]]:
+    """Factor a small matrix with pivoting; return L, where K is, and its rows in their order.
+
+    Rows whose pivot is at most the ``floor`` depend on others and are dropped. Residuals are
+    compared after rounding, so that noise decides no pivot.
+    """
     found = pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), K.shape[0])
     rank = int(np.count_nonzero(found.L.diagonal() ** 2 > floor))
     return like_rows(np.ascontiguousarray(found.L[:rank, :rank]), K), found.indices[:rank]
