@@ -10,13 +10,13 @@ from scipy import sparse
 from sklearn.base import clone
 
 from leansvm.basis import RandomBasis
+from leansvm.basis.cholesky.growing import GrowingBasis
 from leansvm.basis.random_pivoted import draw_rows
 from leansvm.kernels import Kernel
 from leansvm.rows import (
     MemoryBlocks,
     WeightedSample,
     draw_by_weight,
-    row_weights,
     total_weight,
 )
 
@@ -55,7 +55,8 @@ def test_draws_follow_the_masses():
     weight = np.array([0.0, 3.0, 1.0, 0.0, 0.0, 2.0, 0.0, 4.0, 0.0])
     for tile in (1, 2, 4, 9):
         blocks = MemoryBlocks(np.zeros((9, 1)), weight=weight, tile_rows=tile)
-        rows = draw_rows(blocks, np.random.RandomState(0), 40_000, row_weights)
+        GrowingBasis(blocks, RBF, 1)  # residuals are 1
+        rows = draw_rows(blocks, np.random.RandomState(0), 40_000, 0.0)
         shares = np.bincount(rows, minlength=9) / len(rows)
         assert_allclose(shares, weight / weight.sum(), atol=0.01)
         assert_array_equal(shares > 0, weight > 0)
@@ -63,7 +64,8 @@ def test_draws_follow_the_masses():
 
 def test_draws_do_not_need_mass_everywhere():
     blocks = MemoryBlocks(np.zeros((5, 1)), weight=np.zeros(5), tile_rows=2)
-    assert len(draw_rows(blocks, np.random.RandomState(0), 10, row_weights)) == 0
+    GrowingBasis(blocks, RBF, 1)
+    assert len(draw_rows(blocks, np.random.RandomState(0), 10, 0.0)) == 0
     assert len(RandomBasis(random_state=0).select(blocks, RBF, 3).indices) == 0
 
 

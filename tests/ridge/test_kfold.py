@@ -153,7 +153,8 @@ def test_folds_where_the_rows_are_do_not_depend_on_the_blocks():
 def test_folds_that_score_nothing_leave_the_first_candidate(monkeypatch):
     from leansvm import SparseLSSVR
 
-    monkeypatch.setattr("leansvm.ridge.primal.fold_errors", lambda *_: np.full(50, np.nan))
+    nothing = np.full((1, 1, 50), np.nan), np.ones(1)
+    monkeypatch.setattr("leansvm.ridge.primal.errors_of_folds", lambda *_: nothing)
     rows = np.linspace(0.0, 1.0, 20)[:, None]
     model = SparseLSSVR("kfold", "rbf", gamma=1.0, n_basis=5, random_state=0).fit(rows, rows[:, 0])
     assert model.C_ == 1e-6

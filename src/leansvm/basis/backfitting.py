@@ -8,7 +8,7 @@ candidate costs O(m) once its kernel column is there; only the chosen one needs 
 
 from __future__ import annotations
 
-from leansvm.basis.candidates.best_of import Candidates, CandidateSelector
+from leansvm.basis.candidates.best_of import CandidateSelector
 from leansvm.basis.candidates.rounds import Rounds
 
 
@@ -61,12 +61,9 @@ class Backfitting(CandidateSelector):
     """
 
     uses_targets = True
+    _competition = Rounds
     runs_where_rows_are = True
 
     def state_columns(self, n_basis: int) -> int:
         """Columns kept for every row: P, the candidates, D, weights and one output's residual."""
         return n_basis + self.n_candidates + 3
-
-    @property
-    def _competition(self) -> type[Candidates]:
-        return Rounds

@@ -36,6 +36,7 @@ from leansvm.rows import (
     total_weight,
 )
 
+Integers = NDArray[np.intp]
 SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
     "random": selectors.RandomBasis,
     "pivoted-cholesky": selectors.PivotedCholesky,
@@ -118,7 +119,7 @@ def choose(
     return new if earlier is None else _joined(earlier, new, n_basis)
 
 
-def points_of_before(blocks: RowBlocks, numbers: NDArray[np.intp], points: Any) -> Basis:
+def points_of_before(blocks: RowBlocks, numbers: Integers, points: Any) -> Basis:
     """Return the points of an earlier fit; the number of a row that has changed becomes -1."""
     numbers = np.where(numbers < blocks.n_rows, numbers, -1)
     known = np.flatnonzero(numbers >= 0)
@@ -153,7 +154,7 @@ def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
     return Basis(indices, rows, report=new.report)
 
 
-def _in_memory(blocks: RowBlocks, rows: NDArray[np.intp], columns: int, host: bool) -> RowBlocks:
+def _in_memory(blocks: RowBlocks, rows: Integers, columns: int, host: bool) -> RowBlocks:
     """Return some of the rows in memory; selectors that support only NumPy get NumPy rows."""
     X, weighed, by_class = blocks.take(rows), blocks.targets_of(rows), blocks.class_weight
     X = to_host(X) if host else X
@@ -164,7 +165,7 @@ def _in_memory(blocks: RowBlocks, rows: NDArray[np.intp], columns: int, host: bo
 
 def _sample(
     blocks: RowBlocks, row_bytes: int, n_basis: int, select_on: Any, budget: int, rng: Any
-) -> NDArray[np.intp] | None:
+) -> Integers | None:
     """Return the rows to select on, None for all of them."""
     if select_on == "auto":
         count = max(budget // (2 * row_bytes), 4 * n_basis)
@@ -177,7 +178,7 @@ def _sample(
     return _stratified_rows(blocks, max(count, n_basis), rng)
 
 
-def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:
+def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> Integers:
     """Draw rows of positive weight; classes (by the columns of y) keep their proportions.
 
     Memory is that of the sample: blocks count the rows of every class, then find those whose
@@ -200,7 +201,7 @@ def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp
 
 
 @declare("y", "weight")
-def _sizes_of_strata(block: Block) -> tuple[int, NDArray[np.intp]]:
+def _sizes_of_strata(block: Block) -> tuple[int, Integers]:
     """Return the block's first row and its number of rows of every class."""
     columns = 1 if block.y is None else block.y.shape[1]
     strata = _stratum(block)
@@ -209,8 +210,8 @@ def _sizes_of_strata(block: Block) -> tuple[int, NDArray[np.intp]]:
 
 @declare("y", "weight")
 def _rows_of_ranks(
-    block: Block, starts: NDArray[np.intp], before: NDArray[np.intp], ranks: list[NDArray[np.intp]]
-) -> tuple[NDArray[np.intp]]:
+    block: Block, starts: Integers, before: Integers, ranks: list[Integers]
+) -> tuple[Integers]:
     """Return the rows whose numbers within their class, counted over all blocks, are drawn."""
     strata = _stratum(block)
     here = int(np.flatnonzero(starts == block.start)[-1])
@@ -222,7 +223,7 @@ def _rows_of_ranks(
     return (block.start + np.sort(np.concatenate(found)),)
 
 
-def _stratum(block: Block) -> NDArray[np.intp]:
+def _stratum(block: Block) -> Integers:
     """Return the class of every row, -1 if the weight is zero."""
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)

@@ -92,7 +92,7 @@ class RenyiEntropy(BasisSelector):
             if rejected >= patience or on_step(len(start)):
                 break
         X = blocks.take(state.rows)
-        order = pivot_order(_block(kernel, X, X, state.rows))
+        order = pivot_order(kernel, X, state.rows)
         report = {"trials": trials, "swaps": state.swaps, "entropy": np.array(entropies)}
         return Basis(state.rows[order], report=report)
 

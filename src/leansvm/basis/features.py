@@ -94,24 +94,24 @@ class FeatureMap(ABC):
 
         If ``out`` is given, the result is in ``out``, and the block keeps nothing new.
         """
-        kept = block.state.get(ColumnRows)
-        found = None if kept is None else kept.Phi
-        if found is None:
-            if self.in_state and block.state.get(FactorRows) is not None:
-                P = block.kept(FactorRows).P[:, : self.size]  # what a selector has left
-                found = self._empty(P) if out is None else out
-                found[:, : self.size] = P
-                if self.constant is not None:
-                    found[:, self.size] = self.constant
-            else:
-                found = self.transform(block.X, out)
-            if self.keep and out is None:
-                block.keep(ColumnRows(found))
-                if self.frees:
-                    block.state.pop(FactorRows, None)
-        elif out is not None:
-            out[...] = found
+        kept, left = block.state.get(ColumnRows), block.state.get(FactorRows)
+        if kept is not None:
+            if out is None:
+                return kept.Phi
+            out[...] = kept.Phi
             return out
+        if self.in_state and left is not None:  # by a selector
+            P = left.P[:, : self.size]
+            found = self._empty(P) if out is None else out
+            found[:, : self.size] = P
+            if self.constant is not None:
+                found[:, self.size] = self.constant
+        else:
+            found = self.transform(block.X, out)
+        if self.keep and out is None:
+            block.keep(ColumnRows(found))
+            if self.frees:
+                block.state.pop(FactorRows, None)
         return found
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
@@ -154,11 +154,7 @@ class KernelFeatures(FeatureMap):
             if self.L is not None:  # by products, which every library has, in panels of columns
                 values = on_device.own_block(self.kernel, *pair)
                 return on_device.whitener_of(self, values).apply(values, out)
-            values = self.kernel.block(*pair)
-            if out is None:
-                return values
-            out[...] = namespace(X).astype(values, out.dtype, copy=False)
-            return out
+            return on_device.put_into(self.kernel.block(*pair), out)
         dtype = np.dtype(np.float32 if self.single else np.float64)
         direct = out is not None and out.dtype == dtype
         values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)

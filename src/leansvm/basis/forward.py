@@ -16,7 +16,6 @@ import numpy as np
 from leansvm._array_api import to_host
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
-    Candidates,
     CandidateSelector,
     InBlock,
     OneByOne,
@@ -32,76 +31,6 @@ from leansvm.rows import Block, RowBlocks, declare
 
 _COPY = 1e-9  # relative squared distance in feature space below which a row is a copy
 _TINY = float(np.finfo(np.float64).tiny)
-
-
-class ForwardSelection(CandidateSelector):
-    """Basis rows that lower the model's own objective most, one at a time.
-
-    Each step looks at ``n_candidates`` random rows and takes the one whose coefficient would lower
-    the objective most. All coefficients are fitted again at the sizes 1 to 8, 10, 12, 14, 16, 20,
-    23, 27, 32, ..., where floor(4 log2 k) changes.
-
-    Parameters
-    ----------
-    n_candidates : int, default=59
-        Rows looked at in a step. The best of 59 is among the best 5 % with probability 0.95.
-    tol : float, default=0.0
-        Stop when the best candidate lowers the objective, divided by C, by no more than this.
-    keep_pool : bool, default=True
-        Keep the better two thirds of the candidates, with their kernel columns, for the next
-        step. False draws all of them anew, as the authors do; that is slower.
-    random_state : int, RandomState instance or None, default=None
-        Seed for the order of the candidates; None uses that of the estimator.
-
-    Notes
-    -----
-    Sharp losses (Huber, logistic) are solved in stages; the selection uses the first, smoothest
-    stage, because the curvature of a sharp loss says little about a step of finite length. Rows of
-    zero weight and rows that the basis already represents up to rounding are never chosen. The
-    ``report`` of the selection has the predicted decrease of each step divided by C (``"gain"``),
-    the objective after each fit of all coefficients (``"objective"``) and why it ended
-    (``"stop"``).
-
-    References
-    ----------
-    S. S. Keerthi, O. Chapelle and D. DeCoste, "Building support vector machines with reduced
-    classifier complexity", Journal of Machine Learning Research 7, 2006.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import make_moons
-    >>> from leansvm import ReducedSVC
-    >>> from leansvm.basis import ForwardSelection
-    >>> X, y = make_moons(500, noise=0.1, random_state=0)
-    >>> basis = ForwardSelection(n_candidates=20)
-    >>> model = ReducedSVC(C=100, basis=basis, n_basis=10, random_state=0).fit(X, y)
-    >>> bool(model.score(X, y) > 0.98)
-    True
-    """
-
-    uses_targets = True
-
-    def state_columns(self, n_basis: int) -> int:
-        """Columns kept for every row: P and a copy while fitting, candidates, D, f and slopes."""
-        return 2 * n_basis + self.n_candidates + 6
-
-    @property
-    def _competition(self) -> type[Candidates]:
-        return _Forward
-
-    def _choose(
-        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
-    ) -> Basis:
-        if fit.refit is None:
-            raise ValueError(
-                "ForwardSelection needs a function that fits all coefficients again: pass "
-                "fit=Fit(C, ..., refit=leansvm.newton.refit.refit)."
-            )
-        found = super()._choose(blocks, kernel, n_basis, rng, fit, on_step)
-        if fit.regularizer == "coef":  # P was K_MB, not whitened
-            blocks.map(_forget)
-            return replace(found, L=None)
-        return found
 
 
 class _Forward(OneByOne):
@@ -170,20 +99,80 @@ class _Forward(OneByOne):
         k, fit = self.k, self.fit
         start = np.vstack([self.theta[:k], self.b]) if self.has_bias else self.theta[:k]
         assert fit.refit is not None
-        theta, objective = fit.refit(
-            self.blocks,
-            k,
-            start,
-            loss=self.model.loss,
-            C=fit.C,
-            bias_penalty=fit.bias_penalty,
-            margin=fit.margin,
-        )
+        model: Any = {"loss": self.model.loss, "C": fit.C, "bias_penalty": fit.bias_penalty}
+        theta, objective = fit.refit(self.blocks, k, start, **model, margin=fit.margin)
         self.theta[:k] = theta[:k]
         if self.has_bias:
             self.b = theta[-1].copy()
         self.objective.append(objective)
         self.blocks.map(_set_values, self.theta[:k], self.b)
+
+
+class ForwardSelection(CandidateSelector):
+    """Basis rows that lower the model's own objective most, one at a time.
+
+    Each step looks at ``n_candidates`` random rows and takes the one whose coefficient would lower
+    the objective most. All coefficients are fitted again at the sizes 1 to 8, 10, 12, 14, 16, 20,
+    23, 27, 32, ..., where floor(4 log2 k) changes.
+
+    Parameters
+    ----------
+    n_candidates : int, default=59
+        Rows looked at in a step. The best of 59 is among the best 5 % with probability 0.95.
+    tol : float, default=0.0
+        Stop when the best candidate lowers the objective, divided by C, by no more than this.
+    keep_pool : bool, default=True
+        Keep the better two thirds of the candidates, with their kernel columns, for the next
+        step. False draws all of them anew, as the authors do; that is slower.
+    random_state : int, RandomState instance or None, default=None
+        Seed for the order of the candidates; None uses that of the estimator.
+
+    Notes
+    -----
+    Sharp losses (Huber, logistic) are solved in stages; the selection uses the first, smoothest
+    stage, because the curvature of a sharp loss says little about a step of finite length. Rows of
+    zero weight and rows that the basis already represents up to rounding are never chosen. The
+    ``report`` of the selection has the predicted decrease of each step divided by C (``"gain"``),
+    the objective after each fit of all coefficients (``"objective"``) and why it ended
+    (``"stop"``).
+
+    References
+    ----------
+    S. S. Keerthi, O. Chapelle and D. DeCoste, "Building support vector machines with reduced
+    classifier complexity", Journal of Machine Learning Research 7, 2006.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from leansvm import ReducedSVC
+    >>> from leansvm.basis import ForwardSelection
+    >>> X, y = make_moons(500, noise=0.1, random_state=0)
+    >>> basis = ForwardSelection(n_candidates=20)
+    >>> model = ReducedSVC(C=100, basis=basis, n_basis=10, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.98)
+    True
+    """
+
+    uses_targets = True
+    _competition = _Forward
+
+    def state_columns(self, n_basis: int) -> int:
+        """Columns kept for every row: P and a copy while fitting, candidates, D, f and slopes."""
+        return 2 * n_basis + self.n_candidates + 6
+
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
+        if fit.refit is None:
+            raise ValueError(
+                "ForwardSelection needs a function that fits all coefficients again: pass "
+                "fit=Fit(C, ..., refit=leansvm.newton.refit.refit)."
+            )
+        found = super()._choose(blocks, kernel, n_basis, rng, fit, on_step)
+        if fit.regularizer == "coef":  # P was K_MB, not whitened
+            blocks.map(_forget)
+            return replace(found, L=None)
+        return found
 
 
 def _is_a_stop(k: int) -> bool:

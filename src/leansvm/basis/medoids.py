@@ -6,7 +6,6 @@ K - P P', what the basis misses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from numbers import Integral
 from typing import Any, ClassVar
@@ -88,7 +87,11 @@ class KMedoids(BasisSelector):
         self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
     ) -> Basis:
         count = self.matrix_rows(n_basis)
-        fasterpam = _fasterpam()
+        try:
+            fasterpam = import_module("kmedoids").fasterpam
+        except ImportError as error:
+            what = "the basis selector KMedoids"
+            raise ImportError(needs(what, "kmedoids", "medoids")) from error
         sample = np.sort(WeightedSample(blocks, rng).first(count))
         X = blocks.take(sample)
         distances = _distances(X, kernel, kernel.points(X, sample), self.metric)
@@ -101,19 +104,10 @@ class KMedoids(BasisSelector):
             n_cpu=1,
         )
         chosen = np.asarray(result.medoids, dtype=np.intp)
-        medoids = rows_at(X, chosen)
-        K = kernel.block(medoids, kernel.points(medoids, sample[chosen]), dtype=np.float64)
-        chosen = chosen[pivot_order(np.ascontiguousarray(to_host(K), dtype=np.float64))]
+        chosen = chosen[pivot_order(kernel, rows_at(X, chosen), sample[chosen])]
         on_step(len(chosen))
         report = {"sample": len(sample), "loss": float(result.loss), "n_iter": int(result.n_iter)}
         return Basis(sample[chosen], report=report)
-
-
-def _fasterpam() -> Callable[..., Any]:
-    try:
-        return import_module("kmedoids").fasterpam
-    except ImportError as error:
-        raise ImportError(needs("the basis selector KMedoids", "kmedoids", "medoids")) from error
 
 
 def _distances(X: Any, kernel: Kernel, points: Any, metric: str) -> NDArray[np.float64]:

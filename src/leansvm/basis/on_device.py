@@ -96,7 +96,10 @@ class Whitener:
         products of matrices.
         """
         if len(self.corners) == 1:  # one product for all
-            return _product(values, self.corners[0], out)
+            if out is None or out.dtype != values.dtype:
+                return put_into(values @ self.corners[0], out)
+            matmul_into(values, self.corners[0], out)
+            return out
         start = 0
         for corner in self.corners:
             stop = start + corner.shape[0]
@@ -105,17 +108,13 @@ class Whitener:
                 columns = columns - values[:, :start] @ self.L[start:stop, :start].T
             values[:, start:stop] = columns @ corner
             start = stop
-        return values if out is None else _copied(values, out)
+        return put_into(values, out)
 
 
-def _product(A: Any, B: Any, out: Any) -> Any:
-    if out is None or out.dtype != A.dtype:
-        return A @ B if out is None else _copied(A @ B, out)
-    matmul_into(A, B, out)
-    return out
-
-
-def _copied(values: Any, out: Any) -> Any:
+def put_into(values: Any, out: Any) -> Any:
+    """Return ``values``, in ``out`` and its type if that is given."""
+    if out is None:
+        return values
     out[...] = namespace(out).astype(values, out.dtype, copy=False)
     return out
 

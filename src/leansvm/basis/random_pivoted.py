@@ -7,7 +7,6 @@ This is rejection sampling, so the pivots have the same law as one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -23,7 +22,6 @@ from leansvm.rows import Block, RowBlocks, declare, sample_weights
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-Mass = Callable[..., Any]
 _FEWEST_DRAWS, _MOST_DRAWS = 32, 1000
 
 
@@ -97,7 +95,7 @@ class RandomPivotedCholesky(BasisSelector):
         trace_tol = self.tol * basis.residual_trace
         draws, drawn, rounds = _FEWEST_DRAWS if self.accelerated else 1, 0, 0
         while basis.size < basis.capacity and basis.residual_trace > trace_tol:
-            rows = draw_rows(blocks, rng, draws, _missed, basis.floor, blocks.class_weight)
+            rows = draw_rows(blocks, rng, draws, basis.floor)
             if len(rows) == 0:
                 break  # numerical rank exhausted
             candidates, order = np.unique(rows, return_inverse=True)
@@ -117,21 +115,7 @@ class RandomPivotedCholesky(BasisSelector):
         return Basis(indices, L=L, report={"rounds": rounds, "draws": drawn, "trace": trace})
 
 
-def _missed(block: Block, floor: float, class_weight: NDArray[np.float64] | None) -> Any:
-    """Return the mass of rows: sample weight times residual, if that is more than rounding."""
-    D = block.kept(FactorRows).D
-    mass = namespace(D).where(floor < D, D, 0.0)
-    if block.weight is not None:
-        mass *= sample_weights(block, class_weight)
-    return mass
-
-
-def _accept(
-    local: PartialCholesky,
-    order: NDArray[np.intp],
-    uniform: NDArray[np.float64],
-    floor: float,
-) -> PartialCholesky:
+def _accept(local: PartialCholesky, order: Rows, uniform: Array, floor: float) -> PartialCholesky:
     """Go through the draws: accept t with probability (its residual by now) / (stale residual)."""
     stale = local.D.copy()
     for t, u in zip(order.tolist(), uniform.tolist(), strict=True):
@@ -145,20 +129,18 @@ def _accept(
 # ---------------------------------------------------------------------------- drawing in blocks
 
 
-def draw_rows(
-    blocks: RowBlocks, rng: np.random.RandomState, count: int, mass: Mass, *args: Any
-) -> Rows:
-    """Draw ``count`` rows with replacement, with probabilities ``mass(block, *args)``.
+def draw_rows(blocks: RowBlocks, rng: np.random.RandomState, count: int, floor: float) -> Rows:
+    """Draw ``count`` rows with replacement by their mass, weight times residual.
 
     Two-level inverse CDF: the blocks send the sums of their masses, the host draws and says which
     block a draw falls into, the block finds the row. A seed gives the same rows whatever the
-    blocks. No rows when there is no mass. ``mass`` must be a module-level function of the blocks'
-    weights (and targets if these are weighted by class) and state.
+    blocks. No rows when there is no mass.
     """
-    by_class = blocks.class_weight is not None
-    total: Callable[..., Any] = _total_by_class if by_class else _total
-    locate: Callable[..., Any] = _locate_by_class if by_class else _locate
-    starts, totals = blocks.collect(total, mass, args)
+    passes: Any = (_total, _locate)
+    if blocks.class_weight is not None:
+        passes = (_total_by_class, _locate_by_class)
+    (total, locate), missed = passes, (floor, blocks.class_weight)
+    starts, totals = blocks.collect(total, *missed)
     edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
@@ -166,26 +148,26 @@ def draw_rows(
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
-    mine, rows = blocks.collect(locate, mass, args, starts[home], targets - edges[home])
+    mine, rows = blocks.collect(locate, *missed, starts[home], targets - edges[home])
     result = np.empty(len(targets), np.intp)
     result[mine] = rows
     return result
 
 
 @declare("weight")
-def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[Rows, Array]:
-    edges = _running_sum(mass(block, *args))
+def _total(block: Block, floor: float, class_weight: Array | None) -> tuple[Rows, Array]:
+    edges = _running_mass(block, floor, class_weight)
     return np.array([block.start]), np.array([float(edges[-1]) if edges.shape[0] else 0.0])
 
 
 @declare("weight")
 def _locate(
-    block: Block, mass: Mass, args: tuple[Any, ...], home: Rows, targets: Array
+    block: Block, floor: float, class_weight: Array | None, home: Rows, targets: Array
 ) -> tuple[Rows, Rows]:
     mine = np.flatnonzero(home == block.start)
     if len(mine) == 0:
         return mine, mine
-    edges = _running_sum(mass(block, *args))
+    edges = _running_mass(block, floor, class_weight)
     rows = _first_beyond(edges, targets[mine], "right")
     last = int(_first_beyond(edges, to_host(edges[-1:]), "left")[0])  # the last row with any mass
     return mine, np.minimum(rows, last) + block.start
@@ -201,7 +183,12 @@ def _locate_by_class(block: Block, *args: Any) -> tuple[Rows, Rows]:
     return _locate(block, *args)
 
 
-def _running_sum(mass: Any) -> Any:
+def _running_mass(block: Block, floor: float, class_weight: Array | None) -> Any:
+    """Add up, row by row, sample weight times residual, if that is more than rounding."""
+    D = block.kept(FactorRows).D
+    mass = namespace(D).where(floor < D, D, 0.0)
+    if block.weight is not None:
+        mass *= sample_weights(block, class_weight)
     xp = foreign_namespace(mass)
     return np.cumsum(mass) if xp is None else xp.cumulative_sum(mass)
 

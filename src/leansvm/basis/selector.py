@@ -21,6 +21,8 @@ from leansvm.kernels import Kernel
 from leansvm.losses import Loss, Squared
 from leansvm.rows import Block, RowBlocks, WeightedSample, declare, sample_weights
 
+Array = NDArray[np.float64]
+Integers = NDArray[np.intp]
 OnStep = Callable[[int], bool]
 _MOST_CLASSES = 1000
 
@@ -65,7 +67,7 @@ class Fit:
     # For selectors that fit while they choose (`leansvm.newton.refit.refit`):
     # refit(blocks, k, start, *, loss, C, bias_penalty, margin) -> (theta, objective) minimises over
     # the coefficients of the first k columns of P, and the bias in a last row, from start.
-    refit: Callable[..., tuple[NDArray[np.float64], float]] | None = None
+    refit: Callable[..., tuple[Array, float]] | None = None
 
 
 class BasisSelector(Documented):
@@ -216,7 +218,7 @@ class RandomBasis(BasisSelector):
         return Basis(rows)
 
 
-def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> NDArray[np.intp]:
+def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> Integers:
     """Reorder a growing sample so that all classes are in proportion at every prefix."""
     classes, weights, sizes = _classes(blocks)
     # class c has its j-th turn at time (j - 1/2) / share (Sainte-Lague)
@@ -240,7 +242,7 @@ def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> NDArra
 
 def _classes(
     blocks: RowBlocks,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+) -> tuple[Array, Array, Integers]:
     """Return the distinct targets, the sample weight and the number of rows of each."""
     parts = blocks.map(_classes_in_block, blocks.class_weight)
     classes, place = np.unique(np.vstack([p[0] for p in parts]), axis=0, return_inverse=True)
@@ -256,9 +258,7 @@ def _classes(
 
 
 @declare("y", "weight")
-def _classes_in_block(
-    block: Block, class_weight: NDArray[np.float64] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+def _classes_in_block(block: Block, class_weight: Array | None) -> tuple[Array, Array, Integers]:
     if block.y is None:
         raise ValueError("RandomBasis(stratify=True) needs targets, but the rows have none.")
     y, weight = _targets(block), to_host(sample_weights(block, class_weight))
@@ -272,15 +272,13 @@ def _classes_in_block(
     return classes, np.bincount(place, weight).astype(np.float64), np.bincount(place)
 
 
-def _targets(block: Block) -> NDArray[np.float64]:
+def _targets(block: Block) -> Array:
     y = np.asarray(to_host(block.y), dtype=np.float64)
     return y.reshape(len(y), -1)
 
 
 @declare("y")
-def _labels_in_block(
-    block: Block, indices: NDArray[np.intp], classes: NDArray[np.float64]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _labels_in_block(block: Block, indices: Integers, classes: Array) -> tuple[Integers, Integers]:
     mine, rows = block.positions(indices)
     same = (_targets(block)[rows][:, None, :] == classes[None, :, :]).all(axis=2)
     return mine, np.argmax(same, axis=1)

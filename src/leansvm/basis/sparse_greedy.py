@@ -13,7 +13,6 @@ import numpy as np
 
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
-    Candidates,
     CandidateSelector,
     InBlock,
     OneByOne,
@@ -28,6 +27,34 @@ from leansvm.rows import Block, declare
 
 # Candidates whose residual is below this part of the largest one are passed over.
 _LEAST_DECREASE = 1e-4
+
+
+class _ByTrace(OneByOne):
+    """The gain of a candidate is its decrease of the trace of K - P P'."""
+
+    def start(self) -> None:
+        """Begin with no basis."""
+        self._k = 0  # columns of P; the last one is not yet subtracted from the pool's columns
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return the trace after each step."""
+        return {"trace": np.maximum(self.total - np.cumsum(gains), 0.0)}
+
+    def gains(self) -> Array:
+        """|rho_j|^2 / D_j of every slot."""
+        pool, refill = self.pool, self.refill
+        norms = self.blocks.sum(_norms, self.kernel, refill, pool.P[:, : self._k])
+        self.refill = Refill()
+        # a residual that lost all its digits would promise any gain
+        sound = pool.usable & (
+            _LEAST_DECREASE * pool.D.max(where=pool.usable, initial=0.0) < pool.D
+        )
+        return np.asarray(np.divide(norms, pool.D, out=np.zeros_like(norms), where=sound))
+
+    def append(self, slot: int, t: int, row: Array) -> list[InBlock]:
+        """Add row t to the basis."""
+        self._k = len(row)
+        return self.blocks.map(_append, slot, t, row, self.pool.rows)
 
 
 class SparseGreedy(CandidateSelector):
@@ -70,6 +97,8 @@ class SparseGreedy(CandidateSelector):
     (8, True)
     """
 
+    _competition = _ByTrace
+
     def __init__(
         self, n_candidates: int = 59, keep_pool: bool = True, random_state: Any = None
     ) -> None:
@@ -80,38 +109,6 @@ class SparseGreedy(CandidateSelector):
     def state_columns(self, n_basis: int) -> int:
         """Columns kept for every row: P, the candidates, D and weights."""
         return n_basis + self.n_candidates + 2
-
-    @property
-    def _competition(self) -> type[Candidates]:
-        return _ByTrace
-
-
-class _ByTrace(OneByOne):
-    """The gain of a candidate is its decrease of the trace of K - P P'."""
-
-    def start(self) -> None:
-        """Begin with no basis."""
-        self._k = 0  # columns of P; the last one is not yet subtracted from the pool's columns
-
-    def report(self, gains: Array) -> dict[str, Any]:
-        """Return the trace after each step."""
-        return {"trace": np.maximum(self.total - np.cumsum(gains), 0.0)}
-
-    def gains(self) -> Array:
-        """|rho_j|^2 / D_j of every slot."""
-        pool, refill = self.pool, self.refill
-        norms = self.blocks.sum(_norms, self.kernel, refill, pool.P[:, : self._k])
-        self.refill = Refill()
-        # a residual that lost all its digits would promise any gain
-        sound = pool.usable & (
-            _LEAST_DECREASE * pool.D.max(where=pool.usable, initial=0.0) < pool.D
-        )
-        return np.asarray(np.divide(norms, pool.D, out=np.zeros_like(norms), where=sound))
-
-    def append(self, slot: int, t: int, row: Array) -> list[InBlock]:
-        """Add row t to the basis."""
-        self._k = len(row)
-        return self.blocks.map(_append, slot, t, row, self.pool.rows)
 
 
 @declare("X", keeps=CandidateRows, changes=("pool",))

@@ -40,6 +40,7 @@ from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalL
 from leansvm.rows import class_numbers, column_per_class
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 _SAFE = 1e3  # of C s k(x, x); up to here leverages from the small matrix have ten digits
 _EVEN_CLASSES = 0.5  # classes count as equal-sized if smallest / largest is at least this
 METHODS = ("jackknife+", "cv+", "normal")
@@ -77,7 +78,7 @@ class Fitted:
         return Coordinates.of(sums, features, self.bias_penalty == 0, self.C)
 
     @property
-    def rows_of_points(self) -> NDArray[np.intp] | None:
+    def rows_of_points(self) -> Rows | None:
         """The rows that are basis points, in the order of the factor; None if that is unknown."""
         features, rows = self.coordinates.features, self.basis_rows
         if features.L is None or features.kept is None or len(rows) != features.size:
@@ -146,13 +147,13 @@ class Answers:
         return bool(np.max(fitted.C * merged.weight * size) > _SAFE)
 
     @cached_property
-    def places(self) -> NDArray[np.intp]:
+    def places(self) -> Rows:
         """Position of each training row among the distinct ones; wrong for rows of zero weight."""
         merged = self.distinct.merged
         return np.asarray(np.searchsorted(self.left_out.rows, merged.first)[merged.group])
 
     @cached_property
-    def unused(self) -> NDArray[np.intp]:
+    def unused(self) -> Rows:
         """Rows of zero weight: they are in no model."""
         return np.flatnonzero(self.distinct.merged.group < 0)
 
@@ -208,7 +209,7 @@ class Answers:
             raise ValueError(_OTHER_ROWS)
         return found
 
-    def counted(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    def counted(self, rows: Rows) -> Rows:
         """Return positions of rows whose left-out errors are like those of new rows.
 
         These are the rows outside of a small basis: a basis row keeps its own function even if its
@@ -245,18 +246,16 @@ class Answers:
         if adaptive and method == "cv+":
             raise ValueError("adaptive=True needs method='jackknife+'; 'cv+' has one width.")
         _check_alpha(alpha)
-        budget = self.fitted.budget
-        if method == "jackknife+":
-            model, counted = self.left_out, self.counted(self.left_out.rows)
-            below, above = jackknife_margins(model, counted, X, alpha, adaptive, budget)
-            tie = tie_margin(model.residual[counted], model.weight[counted], values)
-        elif method == "cv+":
-            folds, counted = self.fold_models, self.counted(self.fold_models.rows)
-            below, above = fold_margins(folds, counted, X, alpha, budget)
-            tie = tie_margin(folds.residual[counted], folds.weight[counted], values)
+        if method == "normal":
+            margin = self._normal_margins(X, alpha)
+            return np.stack([values - margin, values + margin], axis=2)
+        model = self.left_out if method == "jackknife+" else self.fold_models
+        counted, budget = self.counted(model.rows), self.fitted.budget
+        if isinstance(model, FoldModels):
+            below, above = fold_margins(model, counted, X, alpha, budget)
         else:
-            below = above = self._normal_margins(X, alpha)
-            tie = np.zeros(1)
+            below, above = jackknife_margins(model, counted, X, alpha, adaptive, budget)
+        tie = tie_margin(model.residual[counted], model.weight[counted], values)
         return np.stack([values - below - tie, values + above + tie], axis=2)
 
     def quantiles(self, X: Any, values: Array, levels: Any) -> Array:
@@ -355,7 +354,7 @@ def _check_alpha(alpha: float) -> None:
         raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
 
 
-def own_margins(values: Array, labels: NDArray[np.intp]) -> Array:
+def own_margins(values: Array, labels: Rows) -> Array:
     """Return the value of every row's own class minus the largest of the other classes."""
     values, rows = column_per_class(values).copy(), np.arange(len(values))
     own = values[rows, labels]

@@ -34,6 +34,7 @@ from leansvm.rows import (
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 ENOUGH = 500  # if so many rows (or half of all) are outside of the basis, only they count
 _FEW_OUTSIDE = 0.25  # a class with fewer of its rows outside, and fewer than ENOUGH, counts in full
 FLOOR = 1e-12  # smallest 1 - h: rounding may make it zero
@@ -80,7 +81,7 @@ class Criterion:
     name: str = "gcv"  # "gcv", "loo" or "kfold"
     left_out: bool = False  # whether the solution needs left-out residuals at the chosen C
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
-    basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
+    basis_rows: Rows | None = None  # rows that are basis points (`criteria`)
     judge: str = "squared"  # loss of left-out rows that "loo" averages
     known: ChosenC | None = None  # the best C, if comparing sizes has found it
     seed: int = 0  # of the rows that are drawn to judge: the same ones in all comparisons of a fit
@@ -89,7 +90,7 @@ class Criterion:
 # ---------------------------------------------------------------------------- which rows count
 
 
-def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def rows_inside(blocks: RowBlocks, basis_rows: Rows) -> Rows:
     """Return the basis rows that do not count: those of classes with enough other rows.
 
     If all rows have the same weight, or targets are numbers, these are all basis rows; if too few
@@ -110,7 +111,7 @@ def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.i
 
 
 @declare("y", "weight")
-def _classes_of_block(block: Block) -> tuple[int, NDArray[np.intp] | None, float, float]:
+def _classes_of_block(block: Block) -> tuple[int, Rows | None, float, float]:
     """Return the rows that count, those of every class, least and largest weight.
 
     None instead of the classes: targets are numbers.
@@ -138,7 +139,7 @@ def draws_rows(blocks: RowBlocks, width: int) -> bool:
 def draw_evaluation_rows(
     blocks: RowBlocks,
     columns: int,
-    basis_rows: NDArray[np.intp] | None,
+    basis_rows: Rows | None,
     seed: int = 0,
     one_model: bool = False,
 ) -> EvaluationRows:
@@ -183,7 +184,7 @@ def left_out_errors(
     *,
     keep: bool = False,
     one_copy: bool = False,
-    basis_rows: NDArray[np.intp] | None = None,
+    basis_rows: Rows | None = None,
     judge: str = "squared",
 ) -> Array:
     """Return the mean square (or loss) of the left-out residuals of every model; one pass.
@@ -230,7 +231,7 @@ def _left_out_of_block(
     per_row: float,
     keep: bool,
     one_copy: bool,
-    basis_rows: NDArray[np.intp] | None,
+    basis_rows: Rows | None,
     judge: str,
 ) -> Any:
     """Return sums over the rows that count: s (left-out residual)^2, or s L, by model; last, s.

@@ -38,16 +38,11 @@ class _KernelSpectrum:
     z: Array  # V' S^1/2 y, one column per output
     w: Array  # V' s^1/2
     total: Array  # A + sum(w^2 / (sigma + lam)) for every ridge; inf without a bias
+    b: Array  # ridges x outputs
 
-    def bias(self) -> Array:
-        """Return b, ridges x outputs."""
-        if np.isinf(self.total).all():
-            return np.zeros((len(self.ridges), self.z.shape[1]))
-        return np.asarray((self.inverse.T @ (self.w[:, None] * self.z)) / self.total[:, None])
-
-    def coordinates(self, ridge: int, b: Array) -> Array:
+    def coordinates(self, ridge: int) -> Array:
         """Return (z - w b) / (sigma + lam) at one ridge, one column per output."""
-        return np.asarray((self.z - np.outer(self.w, b)) * self.inverse[:, ridge, None])
+        return np.asarray((self.z - np.outer(self.w, self.b[ridge])) * self.inverse[:, ridge, None])
 
 
 def solve_for_every_C(
@@ -73,22 +68,20 @@ def solve_for_every_C(
     """
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
-    b = spectrum.bias()
     by_gcv = criterion == "gcv"
-    curve = _gcv(spectrum, b, count) if by_gcv else _press(spectrum, b, basis_rows, Y, judge)
+    curve = _gcv(spectrum, count) if by_gcv else _press(spectrum, basis_rows, Y, judge)
     if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C={criterion!r} cannot score any value of C: the weights in sample_weight add up to "
             f"only {weight.sum():.3g}. Scale them up, or give C as a number."
         )
     best = first_of_the_best(curve)
-    coordinates = spectrum.coordinates(best, b[best])
     return Solution(
         "eigen",
-        spectrum.root[:, None] * (spectrum.vectors @ coordinates),
-        b[best],
+        spectrum.root[:, None] * (spectrum.vectors @ spectrum.coordinates(best)),
+        spectrum.b[best],
         float(candidates[best]),
-        left_out=np.concatenate([part[:, best] for _, part in _left_out(spectrum, b)]),
+        left_out=np.concatenate([part[:, best] for _, part in _left_out(spectrum)]),
         curve=curve,
         error=float(curve[best]),
     )
@@ -111,15 +104,18 @@ def _decompose(
         raise np.linalg.LinAlgError(f"smallest eigenvalue {sigma.min():.3g}")
     inverse, w = 1.0 / (sigma[:, None] + ridges), vectors.T @ root
     z, total = vectors.T @ (root[:, None] * Y), bias_penalty + (w**2) @ inverse
-    return _KernelSpectrum(vectors, root, ridges, inverse, z, w, total)
+    b = np.zeros((len(ridges), z.shape[1]))
+    if np.isfinite(bias_penalty):
+        b = (inverse.T @ (w[:, None] * z)) / total[:, None]
+    return _KernelSpectrum(vectors, root, ridges, inverse, z, w, total, b)
 
 
-def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:
+def _gcv(spectrum: _KernelSpectrum, count: float | None) -> Array:
     """Return generalised cross-validation for every ridge."""
     n = float(np.sum(spectrum.root**2)) if count is None else count
-    rss, trace = np.empty(len(b)), np.empty(len(b))
+    rss, trace = np.empty_like(spectrum.ridges), np.empty_like(spectrum.ridges)
     for j, lam in enumerate(spectrum.ridges):
-        rss[j] = lam**2 * np.sum(spectrum.coordinates(j, b[j]) ** 2)
+        rss[j] = lam**2 * np.sum(spectrum.coordinates(j) ** 2)
         inverse = spectrum.inverse[:, j]
         trace[j] = inverse.sum() - np.sum((spectrum.w * inverse) ** 2) / spectrum.total[j]
     # n - tr(hat) = n - m + lam tr(T)
@@ -127,13 +123,13 @@ def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:
 
 
 def _press(
-    spectrum: _KernelSpectrum, b: Array, basis_rows: NDArray[np.intp] | None, Y: Array, judge: str
+    spectrum: _KernelSpectrum, basis_rows: NDArray[np.intp] | None, Y: Array, judge: str
 ) -> Array:
     """Weighted mean of the squared left-out residuals (or the loss) for every ridge."""
     total, weight = np.zeros(1), spectrum.root**2
     if basis_rows is not None:
         weight[basis_rows] = 0.0
-    for rows, left_out in _left_out(spectrum, b):
+    for rows, left_out in _left_out(spectrum):
         losses = np.sum(left_out**2, axis=2)
         if judge == "squared":
             total = total + weight[rows] @ losses
@@ -144,7 +140,7 @@ def _press(
     return at_best_scale(errors) if judge == "log_loss" else errors
 
 
-def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:
+def _left_out(spectrum: _KernelSpectrum) -> Iterator[tuple[slice, Array]]:
     """Yield left-out residuals (rows x ridges x outputs) by tiles of rows."""
     m, n_outputs = len(spectrum.root), spectrum.z.shape[1]
     for start in range(0, m, TILE):
@@ -156,7 +152,7 @@ def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Arra
         result = np.empty((len(V), len(spectrum.ridges), n_outputs))
         for o in range(n_outputs):
             v = V @ (spectrum.z[:, o, None] * spectrum.inverse)
-            result[:, :, o] = (v - u * b[:, o]) / T
+            result[:, :, o] = (v - u * spectrum.b[:, o]) / T
         yield rows, result
 
 
@@ -183,17 +179,9 @@ def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Crit
     basis_rows = criterion.basis_rows
     if basis_rows is not None:
         basis_rows = np.flatnonzero(np.isin(used, basis_rows))
-    every = solve_for_every_C(
-        Phi[used] @ Phi[used].T,
-        Y[used],
-        weight[used],
-        candidates,
-        bias_penalty,
-        criterion.name,
-        count=equations.count,
-        basis_rows=basis_rows,
-        judge=criterion.judge,
-    )
+    K, terms = Phi[used] @ Phi[used].T, (Y[used], weight[used], candidates, bias_penalty)
+    options: Any = {"count": equations.count, "basis_rows": basis_rows, "judge": criterion.judge}
+    every = solve_for_every_C(K, *terms, criterion.name, **options)
     left_out = np.full(Y.shape, np.nan)
     left_out[used] = every.left_out
     curve = every.curve if np.ndim(criterion.C) == 1 else None

@@ -186,19 +186,9 @@ def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> Norma
     if free_bias:
         c -= np.outer(a, sy) / n
         yy -= sy**2 / n
-    return NormalEquations(
-        features,
-        sums.shift,
-        n,
-        sums.count,
-        G[:r, :r],
-        c,
-        np.maximum(yy, 0.0),
-        sums.shift[:r] + a / n,
-        sums.shift[r:] + sy / n,
-        free_bias,
-        a if free_bias else None,
-    )
+    means = sums.shift[:r] + a / n, sums.shift[r:] + sy / n
+    given = features, sums.shift, n, sums.count, G[:r, :r], c, np.maximum(yy, 0.0)
+    return NormalEquations(*given, *means, free_bias, a if free_bias else None)
 
 
 # ---------------------------------------------------------------------------- models

@@ -44,8 +44,8 @@ class FoldModels:
     features: FeatureMap | DualLeftOut  # what makes columns of rows
     shift: Array  # columns x outputs x folds
     constant: Array  # outputs x folds
-    rows: NDArray[np.intp]  # numbers of the rows that count
-    fold: NDArray[np.intp]  # of each of them
+    rows: Rows  # numbers of the rows that count
+    fold: Rows  # of each of them
     residual: Array  # y - f without the row's fold, rows x outputs
     weight: Array
 
@@ -90,7 +90,7 @@ def fold_models_of_sums(
 
 @declare("X", "y", "weight")
 def _fold_residuals(
-    block: Block, features: FeatureMap, theta: Array, b: Array, given: NDArray[np.intp] | None
+    block: Block, features: FeatureMap, theta: Array, b: Array, given: Rows | None
 ) -> tuple[Any, Any, Array, Any]:
     """Return number, fold, residual without the fold, and weight of rows that count."""
     fold = given[block.rows] if given is not None else folds_by_hash(block, theta.shape[2])
@@ -101,7 +101,7 @@ def _fold_residuals(
     return block.start + used, fold[used], np.asarray(block.y)[used] - own, weight[used]
 
 
-def fold_models_of_rows(model: DualLeftOut, fold: NDArray[np.intp], n_folds: int) -> FoldModels:
+def fold_models_of_rows(model: DualLeftOut, fold: Rows, n_folds: int) -> FoldModels:
     """Leave out whole folds of a machine whose basis is all rows."""
     refuse_one_fold(np.bincount(fold))
     residual = model.without_groups(fold)
@@ -147,9 +147,9 @@ def jackknife_margins(
         wide, own = 1.0 + variance, 1.0 + model.left_out_variance()[counted]
         more = 1.0 / model.room()[counted]
     # rows that are alike together
-    order, group = np.argsort(variance if adaptive else leverage), _rows_together(model, budget)
-    for start in range(0, len(order), group):
-        rows = order[start : start + group]
+    order = np.argsort(variance if adaptive else leverage)
+    for group in _groups(model, len(order), budget):
+        rows = order[group]
         places = model.place(X[rows])
         furthest = np.sqrt(leverage[rows].max() * weights * model.leverage[counted])  # of |S_i(x)|
         for o in range(below.shape[1]):
@@ -173,16 +173,16 @@ def fold_margins(
 ) -> tuple[Array, Array]:
     """Return `jackknife_margins` for CV+: f without the row's fold, not f without the row."""
     weights, folds = model.weight[counted], model.fold[counted]
-    k, group = rank_of(alpha, weights), _rows_together(model, budget)
+    k = rank_of(alpha, weights)
     below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
-    for start in range(0, X.shape[0], group):
-        moved = model.place(X[start : start + group])  # rows x outputs x folds
+    for group in _groups(model, X.shape[0], budget):
+        moved = model.place(X[group])  # rows x outputs x folds
         for o in range(below.shape[1]):
             R, furthest = np.abs(model.residual[counted, o]), np.abs(moved[:, o]).max(axis=0)[folds]
             near = _may_matter(R - furthest, R + furthest, weights, k)
             weight = weights[near]
             for part in _tiles(len(moved), len(near), budget):
-                rows = slice(start + part.start, start + part.stop)
+                rows = slice(group.start + part.start, group.start + part.stop)
                 shift = moved[part, o][:, folds[near]]
                 below[rows, o] = _kth_largest(R[near] + shift, weight, k)
                 above[rows, o] = _kth_largest(R[near] - shift, weight, k)
@@ -202,9 +202,7 @@ def tie_margin(residual: Array, weight: Array, values: Array) -> Array:
 def spreads_at(model: LeftOut, X: Any, budget: int) -> tuple[Array, Array]:
     """Return h(x) and the variance of f(x) over that of the noise, a group of rows at a time."""
     leverage, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
-    group = _rows_together(model, budget)
-    for start in range(0, X.shape[0], group):
-        rows = slice(start, start + group)
+    for rows in _groups(model, X.shape[0], budget):
         places = model.place(X[rows])
         leverage[rows], variance[rows] = model.leverage_at(places), model.variance_at(places)
     return leverage, variance
@@ -218,9 +216,10 @@ def refuse_unknown(variance: Array, what: str) -> None:
         )
 
 
-def _rows_together(model: LeftOut | FoldModels, budget: int) -> int:
-    """Return how many new rows are looked at together."""
-    return int(np.clip(budget // 8 // model.bytes_a_row, 1, _GROUP))
+def _groups(model: LeftOut | FoldModels, n_rows: int, budget: int) -> list[slice]:
+    """Cut new rows into groups that are looked at together."""
+    size = int(np.clip(budget // 8 // model.bytes_a_row, 1, _GROUP))
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def _tiles(n_rows: int, n_near: int, budget: int) -> list[slice]:
@@ -232,7 +231,7 @@ def _tiles(n_rows: int, n_near: int, budget: int) -> list[slice]:
     return [slice(a, min(a + step, n_rows)) for a in range(0, n_rows, step)]
 
 
-def _may_matter(least: Array, most: Array, weight: Array, k: float) -> NDArray[np.intp]:
+def _may_matter(least: Array, most: Array, weight: Array, k: float) -> Rows:
     """Return rows that may be among the k largest, given bounds of every row's value."""
     if not np.isfinite(most).all():
         return np.arange(len(most))
@@ -271,14 +270,12 @@ def prediction_sets(
     from leansvm.ridge._jackknife_kernels import count_better
 
     n = float(model.weight[counted].sum())
-    group = _rows_together(model, budget)
-    counts = np.zeros(values.shape)
-    step = max(1, min(_TILE_BYTES, budget // 8) // (8 * min(group, X.shape[0])))
+    counts, groups = np.zeros(values.shape), _groups(model, X.shape[0], budget)
+    step = max(1, min(_TILE_BYTES, budget // 8) // (8 * groups[0].stop))
     for first in range(0, len(counted), step):
         some = counted[first : first + step]
         chosen = model.chosen(some)
-        for start in range(0, X.shape[0], group):
-            rows = slice(start, start + group)
+        for rows in groups:
             shares = np.ascontiguousarray(model.shares(model.place(X[rows]), chosen))
             better = margins[some], model.weight[some]
             count_better(values[rows], shares, residual[some], *better, counts[rows])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import add_to_diagonal, cholesky_lower, solve_lower
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host, zeros
+from leansvm.basis.on_device import solve_factored
 from leansvm.linalg import (
     CHOLESKY_TILE,
     LAPACK_SAFE_ROWS,
@@ -68,8 +69,7 @@ class _DeviceFactor(Factor):
         self._L = cholesky_lower(self._G)
 
     def solve(self, B: Array) -> Array:
-        forward = solve_lower(self._L, like_rows(B, self._L))
-        return np.asarray(to_host(solve_lower(self._L, forward, transposed=True)))
+        return solve_factored(self._L, B)
 
     def times(self, V: Array) -> Array:
         return np.asarray(to_host(self._G @ like_rows(V, self._G))) - self._ridge[:, None] * V

@@ -151,11 +151,7 @@ class FoldSums:
 
 
 def add_up_folds(
-    blocks: RowBlocks,
-    features: FeatureMap,
-    shift: Array,
-    count: float | None,
-    folds: KFoldSums,
+    blocks: RowBlocks, features: FeatureMap, shift: Array, count: float | None, folds: KFoldSums
 ) -> FoldSums:
     """Run over all rows once, with one Gram matrix per fold."""
     grams = _add_up_cells(blocks, features, shift, folds, np.ones(1))[:, 0]
@@ -247,12 +243,6 @@ def _grams_of_block(
 
 
 # ---------------------------------------------------------------------------- errors
-
-
-def fold_errors(sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array) -> Array:
-    """Return the mean squared error on left-out folds, summed over outputs, for every C."""
-    errors, weight = errors_of_folds(sums, features, free_bias, candidates)
-    return np.asarray(errors.sum(axis=(0, 1)) / weight.sum())
 
 
 def errors_of_folds(

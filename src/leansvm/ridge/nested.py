@@ -59,6 +59,7 @@ from leansvm.ridge.sums import FIRST_ROWS, Sums, moments_of_targets
 from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 # a size above 2,000 points costs seconds: it is tried only if the previous one saved this share
 _LARGE, _LARGE_GAIN = 2000, 0.06
 _ALIKE_ERRORS = 0.002  # sizes whose errors are this close are alike
@@ -85,10 +86,10 @@ class NestedFit:
     points: Any  # the same as `Kernel.block` takes them
     free_bias: bool
     budget: int  # bytes that blocks may keep
-    indices: NDArray[np.intp] | None  # rows that may become points, in order
+    indices: Rows | None  # rows that may become points, in order
     evaluation: EvaluationRows | None  # rows whose left-out errors are compared; None: all rows
     judges: RowBlocks  # the rows of ``evaluation``, or all
-    basis_rows: NDArray[np.intp] | None  # rows of ``judges`` that do not count
+    basis_rows: Rows | None  # rows of ``judges`` that do not count
     may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
@@ -159,9 +160,7 @@ class NestedFit:
         self._return_to_double()
         return self.best_C(candidates, near)
 
-    def errors_of_sizes(
-        self, sizes: NDArray[np.intp], C: float, known: ChosenC | None = None
-    ) -> Array:
+    def errors_of_sizes(self, sizes: Rows, C: float, known: ChosenC | None = None) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C; blocks keep residuals.
 
         A triangular factor that is ``known`` at this C is not made again.
@@ -272,7 +271,7 @@ def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @declare("X", keeps=ColumnRows)
-def _columns_at(block: Block, features: FeatureMap, rows: NDArray[np.intp]) -> Any:
+def _columns_at(block: Block, features: FeatureMap, rows: Rows) -> Any:
     return features.of_rows(block, block.positions(rows)[1])
 
 
@@ -285,7 +284,7 @@ def _keep_evaluation_rows(block: Block, Phi: Any, features: FeatureMap, shift: A
 
 
 @declare(keeps=MomentRows)
-def _cut_evaluation_rows(block: Block, order: NDArray[np.intp]) -> None:
+def _cut_evaluation_rows(block: Block, order: Rows) -> None:
     block.keep(MomentRows(block.kept(MomentRows).Z[:, order]))
 
 
@@ -295,7 +294,7 @@ def start_nested(
     rows: Any,
     bias_penalty: float,
     budget: int,
-    indices: NDArray[np.intp] | None = None,
+    indices: Rows | None = None,
     drawn: DrawnRows | None = None,
     seed: int = 0,
 ) -> NestedFit:

@@ -45,7 +45,7 @@ from leansvm.ridge.equations import (
     normal_equations,
     theta_at,
 )
-from leansvm.ridge.kfold import FoldSums, add_up_folds, fold_errors
+from leansvm.ridge.kfold import FoldSums, add_up_folds, errors_of_folds
 from leansvm.ridge.nested import MOST_LOST, choose_size, note_of_size, start_nested
 from leansvm.ridge.sums import FIRST_ROWS, MATRICES, Sums, add_up, check_memory, first_shift
 from leansvm.rows import RowBlocks, draw_for_all, points_within, total_weight
@@ -113,14 +113,8 @@ class SparseProblem:
         """Factor K_BB; float32 rows stay so unless a small pivot would magnify rounding."""
         penalty, in_state = self.bias_penalty, basis.L is not None
         constant = 1.0 / np.sqrt(penalty) if 0 < penalty < np.inf else None
-        features = whiten(
-            self.kernel,
-            basis.rows,
-            basis.points(self.kernel),
-            basis.L,
-            constant=constant,
-            in_state=in_state,
-        )
+        points = basis.rows, basis.points(self.kernel)
+        features = whiten(self.kernel, *points, basis.L, constant=constant, in_state=in_state)
         single = str(self.blocks.dtype).endswith("float32")  # in whatever library
         if in_state or not single or self.kernel.precomputed:
             return features
@@ -370,7 +364,8 @@ def _solve_by_folds(
         gcv = Criterion(candidates, "gcv", criterion.left_out, seed=criterion.seed)
         solution = solve_sums(blocks, features, sums.total(), free_bias, gcv)
         return replace(solution, details=solution.details | {"criterion": "gcv"})
-    curve = fold_errors(sums, features, free_bias, candidates)
+    errors, weight = errors_of_folds(sums, features, free_bias, candidates)
+    curve = np.asarray(errors.sum(axis=(0, 1)) / weight.sum())
     best = first_of_the_best(curve)
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out, seed=criterion.seed)
     solution = solve_sums(blocks, features, sums.total(), free_bias, chosen)

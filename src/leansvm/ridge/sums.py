@@ -15,7 +15,7 @@ from leansvm._accelerated import gram
 from leansvm._array_api import to_host
 from leansvm.basis import on_device
 from leansvm.basis.features import FeatureMap
-from leansvm.ridge.equations import MomentRows, rows_of_Z
+from leansvm.ridge.equations import MomentRows, keep_rows_of_Z, rows_of_Z
 from leansvm.rows import Block, RowBlocks, check_points, declare
 
 Array = NDArray[np.float64]
@@ -120,5 +120,5 @@ def moments_of_targets(block: Block, shift: Array) -> Array:
 
 @declare("X", "y", "weight", keeps=MomentRows)
 def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
-    block.keep(MomentRows(rows_of_Z(block, features, shift)))
+    keep_rows_of_Z(block, features, shift)
     return _gram_of_block(block, features, shift)

@@ -33,6 +33,7 @@ from leansvm.ridge.sums import Sums
 from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 _KEEP_BYTES = 2**29  # of the training rows' coordinates; larger ones are computed again
 _TILE_BYTES = 2**26  # of what is computed from rows at a time
 _WORK_FOR_SINGLE = 1e9  # rows x coordinates^2, from which on influences are added up in float32
@@ -41,7 +42,7 @@ _WORK_FOR_SINGLE = 1e9  # rows x coordinates^2, from which on influences are add
 class LeftOut(ABC):
     """Effects of leaving out one distinct training row, on itself and on any other row."""
 
-    rows: NDArray[np.intp]  # numbers of the distinct rows that count
+    rows: Rows  # numbers of the distinct rows that count
     target: Array  # y, rows x outputs
     residual: Array  # y - f without the row, rows x outputs
     leverage: Array  # h of every row
@@ -53,7 +54,7 @@ class LeftOut(ABC):
     def place(self, X: Any) -> Array:
         """Return what `shares` and `leverage_at` need about new rows."""
 
-    def chosen(self, rows: NDArray[np.intp]) -> Any:
+    def chosen(self, rows: Rows) -> Any:
         """Return what `shares` needs about some training rows."""
         return rows
 
@@ -164,7 +165,7 @@ class Coordinates:
         return self.of_training_rows(X, None)[0]
 
     def of_training_rows(
-        self, X: Any, Y: Array | None, point: NDArray[np.intp] | None = None
+        self, X: Any, Y: Array | None, point: Rows | None = None
     ) -> tuple[Array, Array | None]:
         """Return w(x), with what the basis does not reach, and y - f(x) of rows with targets.
 
@@ -177,7 +178,7 @@ class Coordinates:
         self.models.coordinates(Phi, self.features.size, out=result[:, :-2])
         return result, None if Y is None else Y - self.mean_y - Phi @ self.theta
 
-    def _columns(self, X: Any, point: NDArray[np.intp]) -> Array:
+    def _columns(self, X: Any, point: Rows) -> Array:
         """Return phi of rows; that of a basis point is its row of L, which the fit has found."""
         features, inside = self.features, point >= 0
         if not (isinstance(X, np.ndarray) and inside.any()) or not np.array_equal(
@@ -210,7 +211,7 @@ class PrimalLeftOut(LeftOut):
         blocks: RowBlocks,
         coordinates: Coordinates,
         budget: int,
-        basis_rows: NDArray[np.intp] | None = None,
+        basis_rows: Rows | None = None,
     ) -> None:
         self.coordinates = coordinates
         self._blocks = blocks
@@ -231,7 +232,7 @@ class PrimalLeftOut(LeftOut):
         """Return w(x) and, last, what the basis does not reach."""
         return self.coordinates.at(X)
 
-    def chosen(self, rows: NDArray[np.intp]) -> Array:
+    def chosen(self, rows: Rows) -> Array:
         """Return s_i w_i of some training rows."""
         return self.coordinates_of_rows(rows) * self.weight[rows, None]
 
@@ -265,7 +266,7 @@ class PrimalLeftOut(LeftOut):
 
 @declare("X", "y", "weight")
 def _left_out_rows(
-    block: Block, coordinates: Coordinates, keep: bool, basis_rows: NDArray[np.intp] | None
+    block: Block, coordinates: Coordinates, keep: bool, basis_rows: Rows | None
 ) -> tuple[Any, ...]:
     """Return number, weight, leverage, residual and (if kept) coordinates of rows that count."""
     weight = np.ones(block.stop - block.start) if block.weight is None else block.weight
@@ -304,7 +305,7 @@ class DualLeftOut(LeftOut):
         C: float,
         bias_penalty: float,
         budget: int,
-        rows: NDArray[np.intp],
+        rows: Rows,
     ) -> None:
         m = len(weight)
         check_budget(
@@ -316,23 +317,26 @@ class DualLeftOut(LeftOut):
         self.rows, self.target, self.weight, self.C = rows, Y, weight, C
         self._kernel = kernel
         self._points = kernel.transform(X) if isinstance(kernel, KernelFeatures) else points
-        self._factor: Factor = factored(self._similar(X), 1.0 / (C * weight))
+        K, _, self.beyond = self._compared(X)
+        self._factor: Factor = factored(K, 1.0 / (C * weight))
         self._u = self._factor.solve(np.ones((m, 1)))[:, 0]
         self._bottom = bias_penalty + float(self._u.sum())  # inf without a bias
         self.beta = self._factor.solve(Y) - np.outer(self._u, self._u @ Y) / self._bottom
         diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
         self.residual = self.beta / diagonal[:, None]
         self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - FLOOR)
-        if isinstance(kernel, KernelFeatures):
-            self.beyond = beyond_basis(kernel, X, self._points, C)
-        else:
-            self.beyond = C * kernel.change_to_bounds(X)
 
-    def _similar(self, X: Any) -> Array:
-        """Return k(x, x_i) of rows and all training rows."""
-        if isinstance(self._kernel, KernelFeatures):
-            return self._kernel.transform(X) @ self._points.T
-        return np.asarray(self._kernel.block(X, self._points, dtype=np.float64))
+    def _compared(self, X: Any) -> tuple[Array, Array, Array]:
+        """Return k(x, x_i) for all training rows, k(x, x), and what the basis does not reach."""
+        kernel = self._kernel
+        if isinstance(kernel, KernelFeatures):
+            Phi = kernel.transform(X)
+            beyond = beyond_basis(kernel, X, Phi, self.C)
+            return Phi @ self._points.T, np.square(Phi).sum(axis=1), beyond
+        # a row of a precomputed matrix does not have k(x, x)
+        own = np.full(X.shape[0], np.nan) if kernel.precomputed else kernel.diag(X)
+        K = np.asarray(kernel.block(X, self._points, dtype=np.float64))
+        return K, own, self.C * kernel.change_to_bounds(X)
 
     @property
     def bytes_a_row(self) -> int:
@@ -341,20 +345,9 @@ class DualLeftOut(LeftOut):
 
     def place(self, X: Any) -> Array:
         """Return k(x, x_i), k(x, x) and, last, what the basis does not reach."""
-        result = np.zeros((X.shape[0], len(self.weight) + 2))
-        if isinstance(self._kernel, KernelFeatures):
-            Phi = self._kernel.transform(X)
-            np.matmul(Phi, self._points.T, out=result[:, :-2])
-            result[:, -2] = np.square(Phi).sum(axis=1)
-            result[:, -1] = beyond_basis(self._kernel, X, Phi, self.C)
-            return result
-        result[:, :-2] = self._similar(X)
-        result[:, -1] = self.C * self._kernel.change_to_bounds(X)
-        # a row of a precomputed matrix does not have it
-        result[:, -2] = np.nan if self._kernel.precomputed else self._kernel.diag(X)
-        return result
+        return np.column_stack(self._compared(X))
 
-    def shares(self, places: Array, chosen: NDArray[np.intp]) -> Array:
+    def shares(self, places: Array, chosen: Rows) -> Array:
         """Return G^-1 k(x) + u (1 - u'k(x)) / (A + 1'u)."""
         k = places[:, :-2]
         solved = self._factor.solve(np.ascontiguousarray(k.T))[chosen].T
@@ -380,13 +373,13 @@ class DualLeftOut(LeftOut):
             first[rows], second[rows] = g.T @ a, (g * g).T @ c
         return first, second
 
-    def _columns_of_T(self, rows: NDArray[np.intp]) -> Array:
+    def _columns_of_T(self, rows: Rows) -> Array:
         """Return columns of T = G^-1 - uu' / (A + 1'u)."""
         unit = np.zeros((len(self.weight), len(rows)))
         unit[rows, np.arange(len(rows))] = 1.0
         return self._factor.solve(unit) - np.outer(self._u, self._u[rows] / self._bottom)
 
-    def without_groups(self, group: NDArray[np.intp]) -> Array:
+    def without_groups(self, group: Rows) -> Array:
         """Return the residuals of every group in the model without it: T_gg^-1 beta_g."""
         residual = np.empty_like(self.beta)
         for g in np.unique(group):

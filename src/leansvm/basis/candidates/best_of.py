@@ -41,6 +41,7 @@ class CandidateSelector(BasisSelector):
 
     nested: ClassVar[bool] = True
     tol: float = -np.inf
+    _competition: ClassVar[type[Candidates]]  # how candidates compete
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_candidates": [Interval(Integral, 1, None, closed="left")]
     }
@@ -56,11 +57,6 @@ class CandidateSelector(BasisSelector):
         self.tol = tol
         self.keep_pool = keep_pool
         self.random_state = random_state
-
-    @property
-    @abstractmethod
-    def _competition(self) -> type[Candidates]:
-        """How candidates compete."""
 
     def _choose(
         self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep

@@ -4,22 +4,6 @@ A basis grows in rounds (`growing`), pivots are taken greedily (`greedy`).
 """
 
 from leansvm.basis.cholesky.greedy import pivot_order, pivoted_cholesky
-from leansvm.basis.cholesky.growing import (
-    FactorRows,
-    GrowingBasis,
-    PartialCholesky,
-    factor_rows,
-    kernel_rounding,
-    rank_floor,
-)
+from leansvm.basis.cholesky.growing import FactorRows
 
-__all__ = [
-    "FactorRows",
-    "GrowingBasis",
-    "PartialCholesky",
-    "factor_rows",
-    "kernel_rounding",
-    "pivot_order",
-    "pivoted_cholesky",
-    "rank_floor",
-]
+__all__ = ["FactorRows", "pivot_order", "pivoted_cholesky"]

@@ -91,8 +91,10 @@ def pivoted_cholesky(
     return Basis(indices, L=L, report={"rounds": rounds, "trace": trace})
 
 
-def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Order the points of a small kernel matrix greedily; dependent ones are left out."""
+def pivot_order(kernel: Kernel, X: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Order a few points, ``rows`` of the data, greedily; dependent ones are left out."""
+    K = to_host(kernel.block(X, kernel.points(X, rows), dtype=np.float64))
+    K = np.ascontiguousarray(K, dtype=np.float64)
     return pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), len(K)).indices
 
 
@@ -167,14 +169,21 @@ def _candidates_of_part(
     largest: float,
     floor: float,
 ) -> PartCandidates:
+    """Append the new columns in a part; return its ``width`` best rows, and the next one."""
     norms: Any = 0.0 if new is None else part.sum(extend, kernel, *new)
     if width == 0:
         nothing = np.empty(0, np.intp)
         return PartCandidates(np.empty(0), nothing, None, None, (-1.0, -part.n_rows), norms)
-    keys, rows, outside = _best_rows(part, width, largest, floor)
-    return PartCandidates(
-        keys, rows, part.take(rows), factor_rows(part, rows, size), outside, norms
-    )
+    better = partial(_better, count=width + 1)
+    keys, rows = to_host(part.fold(better, _best_in_block, width + 1, largest, floor))
+    keys, rows = keys[keys >= 0], rows[keys >= 0]
+    outside = -1.0, -part.n_rows
+    if len(rows) > width:
+        last = len(keys) - 1 - int(np.argmin(keys[::-1]))  # of the smallest keys the last row
+        outside = float(keys[last]), -int(rows[last])
+        keys, rows = np.delete(keys, last), np.delete(rows, last)
+    X, P = part.take(rows), factor_rows(part, rows, size)
+    return PartCandidates(keys, rows, X, P, outside, norms)
 
 
 def _best_of_both(a: PartCandidates, b: PartCandidates, width: int) -> PartCandidates:
@@ -191,19 +200,6 @@ def _best_of_both(a: PartCandidates, b: PartCandidates, width: int) -> PartCandi
         outside = max(outside, (float(keys[first]), -int(rows[first])))
     X, P = (np.concatenate(pair)[best] for pair in ((a.X, b.X), (a.P, b.P)))
     return PartCandidates(keys[best], rows[best], X, P, outside, norms)
-
-
-def _best_rows(
-    blocks: RowBlocks, width: int, largest: float, floor: float
-) -> tuple[NDArray[np.float64], NDArray[np.intp], Next]:
-    """Return the ``width`` best rows in order, their keys, and the next one."""
-    better = partial(_better, count=width + 1)
-    keys, rows = to_host(blocks.fold(better, _best_in_block, width + 1, largest, floor))
-    keys, rows = keys[keys >= 0], rows[keys >= 0]
-    if len(rows) <= width:
-        return keys, rows, (-1.0, -blocks.n_rows)
-    last = len(keys) - 1 - int(np.argmin(keys[::-1]))  # of the smallest keys the last row
-    return np.delete(keys, last), np.delete(rows, last), (float(keys[last]), -int(rows[last]))
 
 
 # ---------------------------------------------------------------------------- among candidates

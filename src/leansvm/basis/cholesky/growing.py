@@ -31,6 +31,7 @@ from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 _PLACE = 2.0**-16
 
 
@@ -78,7 +79,7 @@ def rank_floor(largest: float) -> float:
     return 10 * float(np.finfo(np.float64).eps) * largest
 
 
-def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
+def factor_rows(blocks: RowBlocks, indices: Rows, k: int) -> Any:
     """Collect the rows of P (first k columns) with these numbers, where P is."""
     places, values = blocks.collect(_rows_of_factor, indices, k)
     in_order = bool(np.all(places[1:] > places[:-1]))
@@ -86,12 +87,12 @@ def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
 
 
 @declare()
-def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Any]:
+def _rows_of_factor(block: Block, indices: Rows, k: int) -> tuple[Any, Any]:
     mine, rows = block.positions(indices)
     return mine, rows_at(block.kept(FactorRows).P[:, :k], rows)
 
 
-def residual_of(kernel: Kernel, X_c: Any, P_c: Any, indices: NDArray[np.intp]) -> Array:
+def residual_of(kernel: Kernel, X_c: Any, P_c: Any, indices: Rows) -> Array:
     """Return H = K_cc - P_c P_c' on the host, from rows and their rows of P."""
     points = kernel.points(X_c, indices)
     if foreign_namespace(X_c) is not None:
@@ -113,13 +114,11 @@ class NewPivots(NamedTuple):
     points: Any  # as `Kernel.block` takes them
     rows: Array  # of L: [P_A, L_A]
     k: int  # columns of P_A
-    indices: NDArray[np.intp]  # of the rows A
+    indices: Rows  # of the rows A
 
 
 @declare("X", "weight", keeps=FactorRows, changes=("D",), appends=("P",))
-def extend(
-    block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: NDArray[np.intp]
-) -> Any:
+def extend(block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: Rows) -> Any:
     """Append the columns P_new = (K_bA - P P_A') L_A^-T; return their weighted squared norms.
 
     The last four are those of `NewPivots`.
@@ -132,7 +131,7 @@ def extend(
     return append(block, K_A, rows, k, indices)
 
 
-def append(block: Block, K_A: Any, rows: Array, k: int, indices: NDArray[np.intp]) -> Any:
+def append(block: Block, K_A: Any, rows: Array, k: int, indices: Rows) -> Any:
     """As `extend`, with the kernel columns of A given, as rows of ``K_A``."""
     known, xp = block.kept(FactorRows), namespace(block.X)
     P, D = known.P, known.D
@@ -263,7 +262,7 @@ class GrowingBasis:
         """Weighted trace of K - P P' at present."""
         return self._trace[-1]
 
-    def try_out(self, candidates: NDArray[np.intp], X_c: Any = None, P_c: Any = None) -> Array:
+    def try_out(self, candidates: Rows, X_c: Any = None, P_c: Any = None) -> Array:
         """Return H = K_cc - P_c P_c' of candidate rows; `accept` takes some of them."""
         if X_c is None:
             X_c = self._blocks.take(candidates)
@@ -272,7 +271,7 @@ class GrowingBasis:
         return residual_of(self._kernel, X_c, P_c, candidates)
 
     def try_out_many(
-        self, candidates: NDArray[np.intp], X_c: Any, P_c: Any, most: int, quanta: float
+        self, candidates: Rows, X_c: Any, P_c: Any, most: int, quanta: float
     ) -> WideCholesky:
         """Like `try_out` for many candidates, without a matrix of all their pairs."""
         self._candidates, self._rows, self._factor_rows = candidates, X_c, P_c
@@ -302,7 +301,7 @@ class GrowingBasis:
         """Subtract the weighted squared norms of the new columns from the trace."""
         self._trace.extend((self.residual_trace - np.cumsum(norms)).tolist())
 
-    def cut(self, trace_tol: float) -> tuple[NDArray[np.intp], Array, Array]:
+    def cut(self, trace_tol: float) -> tuple[Rows, Array, Array]:
         """Return pivots, L and the trace after each, up to the first within ``trace_tol``."""
         k = self.size
         trace = np.maximum(self._trace[1 : k + 1], 0.0)

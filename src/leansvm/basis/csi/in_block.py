@@ -142,13 +142,7 @@ def finish(block: Block, k: int) -> None:
 
 @declare("X", keeps=(FactorRows, WindowRows), changes=("E",), appends=("P",))
 def grow(
-    block: Block,
-    kernel: Kernel,
-    point: Any,
-    factor: Array,
-    k: int,
-    row: int,
-    watched: int,
+    block: Block, kernel: Kernel, point: Any, factor: Array, k: int, row: int, watched: int
 ) -> Array:
     """Append g = (K_Mc - P P_c') / nu to P; ``factor`` is the row [P_c, nu] of P.
 

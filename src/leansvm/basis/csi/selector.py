@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 
-from leansvm.basis.cholesky import factor_rows, kernel_rounding, rank_floor
+from leansvm.basis.cholesky.growing import factor_rows, kernel_rounding, rank_floor
 from leansvm.basis.csi import in_block
 from leansvm.basis.csi.in_block import Added, BestRows, Bounds, Extraction, GainCriterion, ScoredRow
 from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
