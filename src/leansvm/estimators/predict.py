@@ -21,14 +21,13 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
-from leansvm.basis.features import evaluate
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.publish import Array, warn
 from leansvm.estimators.read import check_features, validate
 from leansvm.estimators.targets import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.probabilities import Slopes, log_probabilities, probabilities
-from leansvm.rows import is_dask, partitions_of, source_of, tiles_within
+from leansvm.rows import class_numbers, is_dask, partitions_of, source_of, tiles_within
 from leansvm.tables import feature_names
 from leansvm.tables.fitting import encoded_source
 
@@ -78,9 +77,8 @@ class PredictsValues(Machine):
                 check_features(self, source.n_features, source.feature_names)
                 X = encoded_source(self, source, reset=False)
         warn_beyond(self, X)
-        features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return evaluate(features, coef, self.intercept_, X, self._spread)
+            return self._values(X)
 
     def _is_ready_for(self, X: Any) -> bool:
         """Whether rows need no validation: a finite float64 array of the right shape.
@@ -173,7 +171,7 @@ class Classifier(ClassifierMixin, PredictsValues):
     calibration_scale_: float
     calibration_slopes_: Array
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
-    _maps_classes: bool | property = False  # combines the functions of three classes or more
+    _maps_classes: ClassVar[bool] = False  # combines functions of classes, with kernel="auto"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
@@ -221,11 +219,10 @@ class Classifier(ClassifierMixin, PredictsValues):
         if is_dask(X):
             return predict_later(self, "predict", X)
         scores = self._decision_values(X)
-        xp, two = foreign_namespace(scores), scores.shape[1] == 1
+        xp = foreign_namespace(scores)
         if xp is None or self.classes_.dtype.kind in "OUS":
-            scores = scores if xp is None else to_host(scores)
-            winners = (scores[:, 0] > 0).astype(np.intp) if two else scores.argmax(axis=1)
-            return np.asarray(self.classes_[winners])
+            return np.asarray(self.classes_[class_numbers(to_host(scores))])
+        two = scores.shape[1] == 1
         winners = xp.astype(scores[:, 0] > 0, xp.int64) if two else xp.argmax(scores, axis=1)
         return xp.take(moved(self.classes_, scores), winners)
 

@@ -183,7 +183,8 @@ def calibrate(
     if not len(known):
         return
     values, labels, weight = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
-    if maps and estimator._maps_classes and values.shape[1] > 1:
+    maps = maps and estimator._maps_classes and estimator.kernel == "auto"
+    if maps and values.shape[1] > 1:
         estimator.class_map_ = B = class_map(values, labels, weight, estimator.fit_intercept)
         values = mapped(values, B)
         estimator.dual_coef_ = np.ascontiguousarray(B[:-1].T @ estimator.dual_coef_)
@@ -209,7 +210,7 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
     curve, candidates = solution.curve, estimator._candidates
     if curve is None or len(curve) != len(candidates):
         return
-    for end, inner in ((0, 1), (-1, -2)) if len(curve) > 1 else ():
+    for end, inner in ((0, 1), (-1, -2)):
         falls = _NO_NOISE * curve.max() < curve[end] < _FALLS * curve[inner]  # False if NaN
         if candidates[end] == solution.C and falls:
             why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE

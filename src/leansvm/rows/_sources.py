@@ -61,15 +61,17 @@ class MappedArray(StreamSource):
 
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
         for start in range(0, self.n_rows, n_rows):
-            rows = slice(start, start + n_rows)
-            yield Batch(
-                np.ascontiguousarray(self._X[rows], self.dtype) if "X" in parts else None,
-                self._y[rows] if "y" in parts and self._y is not None else None,
-                self._weight[rows] if "weight" in parts and self._weight is not None else None,
-            )
+            yield self._batch(slice(start, start + n_rows), parts)
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        return np.ascontiguousarray(self._X[indices], self.dtype)
+    def pieces(self, indices: NDArray[np.intp], parts: frozenset[str] = ALL_PARTS) -> list[Batch]:
+        return [self._batch(indices, parts)]
+
+    def _batch(self, rows: Any, parts: frozenset[str]) -> Batch:
+        return Batch(
+            np.ascontiguousarray(self._X[rows], self.dtype) if "X" in parts else None,
+            self._y[rows] if "y" in parts and self._y is not None else None,
+            self._weight[rows] if "weight" in parts and self._weight is not None else None,
+        )
 
 
 class EncodedStream(StreamSource):

@@ -126,11 +126,6 @@ class StreamSource(RowSource):
         ``parts`` says what of them: "X", "y", "weight".
         """
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, which increase."""
-        found = [batch.X for batch in self.pieces(indices, frozenset(["X"]))]
-        return np.concatenate([np.empty((0, self.n_features), self.dtype), *found])
-
     def place(self, row: int, part: str, column: int) -> str:
         """Return in words where a value is: ``part`` is a field of `Batch`."""
         return place_of_row(row, part, column)
@@ -214,7 +209,9 @@ class StreamBlocks(RowBlocks):
         if self._kept is not None:
             return self._kept[indices]
         wanted, place = np.unique(indices, return_inverse=True)
-        rows = self._source.take(wanted)
+        batches = self._source.pieces(wanted, frozenset(["X"]))
+        none = np.empty((0, self.n_features), self.dtype)
+        rows = np.concatenate([none, *(batch.X for batch in batches)])
         if len(rows) < len(wanted):
             raise OSError(
                 f"The data set has fewer rows now than the {self.n_rows:,} that it had when it was "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from leansvm.tables._columns import (
     unit_of,
 )
 from leansvm.tables._frames import NamedColumns
-from leansvm.tables._hints import warn_of_text
+from leansvm.tables._hints import hint_of
 from leansvm.tables._target import Codes, Units, folds_of, row_marks, target_means, units_of
 from leansvm.tables._values import Values, coded, in_kind, levels, recognised
 
@@ -139,7 +140,9 @@ class _ColumnFit:
     def _category(self, values: Values, name: str) -> Column | str:
         (codes, texts), rows = coded(levels(values, name)), self.weight
         if values.kind == "text" and not values.declared:
-            warn_of_text(name, texts)
+            hint = hint_of(texts)
+            if hint:
+                warnings.warn(f"Column {name!r} is read as text, {hint}", stacklevel=2)
         if rows.mean() < 1.0:  # weights below 1 on average do not count copies
             rows = rows * (self.units().weight.sum() / rows.sum())
         counts = np.bincount(codes + 1, weights=rows, minlength=len(texts) + 1)
