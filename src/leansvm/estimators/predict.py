@@ -27,7 +27,7 @@ from leansvm.estimators.read import check_features, validate
 from leansvm.estimators.targets import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.probabilities import Slopes, log_probabilities, probabilities
-from leansvm.rows import class_numbers, is_dask, partitions_of, source_of, tiles_within
+from leansvm.rows import Partitions, class_numbers, is_dask, source_of, tiles_within
 from leansvm.tables import feature_names
 from leansvm.tables.fitting import encoded_source
 
@@ -333,7 +333,7 @@ def predict_later(model: Any, name: str, X: Any) -> Any:
     import dask.array as da
 
     check_is_fitted(model)
-    rows = partitions_of(X)
+    rows = Partitions(X)
     check_features(model, rows.n_features, rows.feature_names)
     if rows.is_table and "table_" not in vars(model):
         raise ValueError(

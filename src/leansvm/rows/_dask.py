@@ -37,7 +37,7 @@ def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
 class Partitions:
     """The delayed partitions of X, and of y and the weights if there are any."""
 
-    def __init__(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None) -> None:
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got a Dask collection with {X.ndim} dimension.")
         self.feature_names = [str(name) for name in X.columns] if hasattr(X, "columns") else None

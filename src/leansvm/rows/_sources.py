@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.rows._dask import dask_source
 from leansvm.rows._stream import ALL_PARTS, Batch, RowSource, StreamSource, place_of_row
 
 
@@ -21,8 +22,6 @@ def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | N
             )
         return X
     if is_dask(X):
-        from leansvm.rows._dask import dask_source
-
         return dask_source(X, y, sample_weight)
     if isinstance(X, np.memmap) and X.ndim == 2:
         usable_as_it_is = X.dtype in (np.float64, np.float32) and X.flags.c_contiguous
@@ -33,13 +32,6 @@ def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | N
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask collection; Dask is not imported for this."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
-
-
-def partitions_of(X: Any) -> Any:
-    """Return the partitions of a Dask collection (`leansvm.rows._dask.Partitions`)."""
-    from leansvm.rows._dask import Partitions
-
-    return Partitions(X, None, None)
 
 
 class MappedArray(StreamSource):
@@ -75,15 +67,7 @@ class MappedArray(StreamSource):
 
 
 class EncodedStream(StreamSource):
-    """The rows of a stream after a function has made numbers of X, batch by batch.
-
-    Parameters
-    ----------
-    source : StreamSource
-        The rows as they are.
-    encode, n_features, from_targets
-        As in `RowSource.encoded`.
-    """
+    """The rows of a stream after a function has made numbers of X; see `RowSource.encoded`."""
 
     def __init__(
         self, source: StreamSource, encode: Callable[..., Any], n_features: int, from_targets: bool
