@@ -339,39 +339,28 @@ def predict_later(model: Any, name: str, X: Any) -> Any:
         raise ValueError(
             f"X has text, dates or categories, but {type(model).__name__} was fitted on numbers."
         )
-    nothing = np.zeros((0, rows.n_features), rows.dtype)
-    like = _call(model, name, _frame(nothing, rows.feature_names))
+    one: Any = np.zeros((1, rows.n_features), rows.dtype)
+    if "table_" in vars(model):
+        one = np.full(one.shape, None)  # all columns are missing
+    if rows.feature_names is not None:
+        import pandas as pd
+
+        one = pd.DataFrame(one, columns=rows.feature_names)
+    empty = getattr(model, name)(one)[:0]
     sizes = [np.nan] * len(rows) if rows.sizes is None else rows.sizes
     prefix, shared = f"leansvm-{name}-{uuid.uuid4().hex}", dask.delayed(model, pure=False)
     call = dask.delayed(_call, pure=False)
     parts = [
         da.from_delayed(
-            call(shared, name, part, dask_key_name=f"{prefix}-{i}"),
-            shape=(size, *like.shape[1:]),
-            meta=like,
+            call(shared, name, part, empty, dask_key_name=f"{prefix}-{i}"),
+            shape=(size, *empty.shape[1:]),
+            meta=empty,
         )
         for i, (part, size) in enumerate(zip(rows.X, sizes, strict=True))
     ]
     return da.concatenate(parts)
 
 
-def _call(model: Any, name: str, X: Any) -> Any:
-    """Return the predictions of a partition; it may be empty, which scikit-learn refuses."""
-    if len(X):
-        return getattr(model, name)(X)
-    columns = getattr(X, "columns", None)
-    if "table_" in vars(model):  # one row in which every column is missing
-        row = _frame(np.full((1, X.shape[1]), None), columns)
-    elif columns is None:
-        row = np.zeros((1, X.shape[1]), X.dtype)
-    else:
-        row = _frame(np.zeros((1, X.shape[1])), columns).astype(X.dtypes)
-    return getattr(model, name)(row)[:0]
-
-
-def _frame(X: Any, columns: Any) -> Any:
-    if columns is None:
-        return X
-    import pandas as pd
-
-    return pd.DataFrame(X, columns=list(columns))
+def _call(model: Any, name: str, X: Any, empty: Any) -> Any:
+    """Return the predictions of a partition; scikit-learn refuses ``empty`` ones."""
+    return getattr(model, name)(X) if len(X) else empty

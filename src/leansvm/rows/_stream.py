@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,7 +244,7 @@ class StreamBlocks(RowBlocks):
         elif "X" in reads:
             self._passes += 1
             copy = self._room_for_rows() if self._passes > _FEW_PASSES else None
-        for batch in recut(self._read(reads), self._chunk, self.n_rows):
+        for batch in self._read(reads):
             stop = start + min(self._chunk, self.n_rows - start)
             X, y, weight = batch
             if any(part is not None and len(part) < stop - start for part in batch):
@@ -288,6 +289,7 @@ class StreamBlocks(RowBlocks):
         return np.empty((self.n_rows, self.n_features), self.dtype)
 
     def _read(self, reads: frozenset[str]) -> Iterator[Batch]:
+        """Yield the parts of the rows that are needed, as they are in the source, in chunks."""
         parts = set(reads)
         if not self._source.n_targets:
             parts.discard("y")
@@ -295,15 +297,17 @@ class StreamBlocks(RowBlocks):
             parts.add("y")
         if self._weight is not None or not (self._targets.weighted and self._source.has_weight):
             parts.discard("weight")
-        return self._source.read(frozenset(parts), self._chunk) if parts else iter(())
+        if not parts:
+            return repeat(Batch(None, None, None), -(-self.n_rows // self._chunk))
+        return recut(self._source.read(frozenset(parts), self._chunk), self._chunk)
 
 
-def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
-    """Cut batches of any length into ones of ``size`` rows; without any, into empty ones."""
+def recut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+    """Cut batches of any length into ones of ``size`` rows."""
     waiting: list[Batch] = []
-    count, nothing = 0, True
+    count = 0
     for batch in batches:
-        start, nothing = 0, False
+        start = 0
         while count + batch.n_rows - start >= size:
             stop = start + size - count
             waiting.append(batch.rows(slice(start, stop)))
@@ -314,9 +318,6 @@ def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
             count += batch.n_rows - start
     if waiting:
         yield joined(waiting)
-    if nothing:  # nothing to read
-        for _ in range(0, n_rows, size):
-            yield Batch(None, None, None)
 
 
 def place_of_row(row: int, part: str, column: int) -> str:
