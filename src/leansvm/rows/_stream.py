@@ -11,8 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from copy import copy
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,9 +79,11 @@ class RowSource(ABC):
         """Whether numbers are missing; False if this is impossible or not checked."""
         return False
 
-    def as_table(self) -> RowSource:
+    def as_table(self) -> Self:
         """Return the same rows with X as frames, if the source has columns."""
-        return self
+        twin = copy(self)
+        twin.is_table = True
+        return twin
 
     @abstractmethod
     def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
@@ -165,8 +168,7 @@ class StreamSource(RowSource):
         return seen
 
     def targets(self) -> tuple[Any, Any]:
-        parts = frozenset(["y"] + ["weight"] * self.has_weight)
-        return joined(list(self.read(parts, 1 << 18)))[1:]
+        return joined(list(self.read(frozenset(["y", "weight"]), 1 << 18)))[1:]
 
     def blocks(self, targets: Targets, **options: Any) -> RowBlocks:
         return StreamBlocks(self, targets, **options)
