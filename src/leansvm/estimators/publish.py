@@ -210,7 +210,7 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
     curve, candidates = solution.curve, estimator._candidates
     if curve is None or len(curve) != len(candidates):
         return
-    for end, inner in ((0, 1), (-1, -2)):
+    for end, inner in ((0, 1), (-1, -2)) if len(curve) > 1 else ():
         falls = _NO_NOISE * curve.max() < curve[end] < _FALLS * curve[inner]  # False if NaN
         if candidates[end] == solution.C and falls:
             why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
