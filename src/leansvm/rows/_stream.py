@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from copy import copy
 from itertools import repeat
 from typing import Any, NamedTuple, Self
@@ -157,12 +157,9 @@ class StreamSource(RowSource):
         parts = frozenset(["weight"] * self.has_weight + ["y"] * (not numeric))
         seen, start = None, 0
         for batch in self.read(parts, 1 << 18):
-            try:
+            with placed_errors(batch, range(start, start + batch.n_rows), self.place):
                 found = survey(batch.y, batch.sample_weight, numeric)
                 seen = found if seen is None else seen + found
-            except ValueError as error:
-                numbers = range(start, start + batch.n_rows)
-                raise with_place(error, batch, numbers, self.place) from error
             start += batch.n_rows
         assert seen is not None  # a source has rows
         return seen
@@ -258,11 +255,8 @@ class StreamBlocks(RowBlocks):
                 self._check(X, range(start, stop))
             if copy is not None:
                 copy[start:stop] = X
-            try:
+            with placed_errors(batch, range(start, stop), self._source.place):
                 y, weight = self._targets(y, weight)
-            except ValueError as error:
-                numbers = range(start, stop)
-                raise with_place(error, batch, numbers, self._source.place) from error
             if self._weight is not None:
                 weight = self._weight[start:stop]
             yield start, Batch(X, y, weight)
@@ -276,11 +270,8 @@ class StreamBlocks(RowBlocks):
             self._kept = copy
 
     def _check(self, X: NDArray[Any], numbers: Sequence[int] | NDArray[np.intp]) -> None:
-        try:
+        with placed_errors(Batch(X, None, None), numbers, self._source.place):
             assert_all_finite(X, input_name="X")
-        except ValueError as error:
-            place = self._source.place
-            raise with_place(error, Batch(X, None, None), numbers, place) from error
 
     def _room_for_rows(self) -> NDArray[Any] | None:
         """Return an array for all of X, None if the budget has no room beside the state."""
@@ -327,22 +318,28 @@ def place_of_row(row: int, part: str, column: int) -> str:
     return f"row {row:,} (the first is 0)" + (f", column {column}" if part == "X" else "")
 
 
-def with_place(
-    error: ValueError,
+@contextmanager
+def placed_errors(
     batch: Batch,
     numbers: Sequence[int] | NDArray[np.intp],
     place: Callable[[int, str, int], str] = place_of_row,
-) -> ValueError:
-    """Return an error about rows with these ``numbers`` that says where the first wrong value is.
+) -> Iterator[None]:
+    """Say in a ValueError about rows with these ``numbers`` where the first wrong value is.
 
     ``place`` is like `StreamSource.place`.
     """
-    for part, values in zip(Batch._fields, batch, strict=True):
-        wrong = np.empty((0, 0), bool) if values is None else _wrong(values, part)
-        if wrong.any():
-            row, column = np.argwhere(wrong)[0].tolist()
-            return ValueError(f"{error} The first is in {place(int(numbers[row]), part, column)}.")
-    return ValueError(f"{error} See the rows from {place(int(numbers[0]), 'y', 0)} on.")
+    try:
+        yield
+    except ValueError as error:
+        for part, values in zip(Batch._fields, batch, strict=True):
+            wrong = np.empty((0, 0), bool) if values is None else _wrong(values, part)
+            if wrong.any():
+                row, column = np.argwhere(wrong)[0].tolist()
+                where = f"The first is in {place(int(numbers[row]), part, column)}."
+                break
+        else:
+            where = f"See the rows from {place(int(numbers[0]), 'y', 0)} on."
+        raise ValueError(f"{error} {where}") from error
 
 
 def _wrong(values: Any, part: str) -> NDArray[np.bool_]:
