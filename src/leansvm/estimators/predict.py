@@ -27,7 +27,7 @@ from leansvm.estimators.read import check_features, validate
 from leansvm.estimators.targets import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.probabilities import Slopes, log_probabilities, probabilities
-from leansvm.rows import Partitions, class_numbers, is_dask, source_of, tiles_within
+from leansvm.rows import Partitions, is_dask, source_of, tiles_within
 from leansvm.tables import feature_names
 from leansvm.tables.fitting import encoded_source
 
@@ -219,10 +219,11 @@ class Classifier(ClassifierMixin, PredictsValues):
         if is_dask(X):
             return predict_later(self, "predict", X)
         scores = self._decision_values(X)
-        xp = foreign_namespace(scores)
+        xp, two = foreign_namespace(scores), scores.shape[1] == 1
         if xp is None or self.classes_.dtype.kind in "OUS":
-            return np.asarray(self.classes_[class_numbers(to_host(scores))])
-        two = scores.shape[1] == 1
+            scores = scores if xp is None else to_host(scores)
+            winners = (scores[:, 0] > 0).astype(np.intp) if two else scores.argmax(axis=1)
+            return np.asarray(self.classes_[winners])
         winners = xp.astype(scores[:, 0] > 0, xp.int64) if two else xp.argmax(scores, axis=1)
         return xp.take(moved(self.classes_, scores), winners)
 
