@@ -7,44 +7,20 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR, SparseLSSVR
-
-rng = np.random.default_rng(7)
-M = 36
-X = rng.normal(size=(M, 3))
-Z = rng.normal(size=(15, 3))
-TARGET = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=M)
-TARGETS = np.column_stack([TARGET, X[:, 2] - 3, 100 * rng.normal(size=M)])
-BINARY = np.where(X[:, 0] + 0.5 * rng.normal(size=M) > 0, 1.0, -1.0)
-THREE = np.digitize(X[:, 0] + 0.5 * rng.normal(size=M), [-0.5, 0.5])
-WEIGHT = rng.uniform(0.2, 3.0, size=M)
-
-BIASES = {
-    "free": {},
-    "penalised": {"bias_penalty": 0.7},
-    "absent": {"fit_intercept": False},
-}
-every_bias = pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
-
-
-def penalty_of(bias):
-    return bias.get("bias_penalty", 0.0) if bias.get("fit_intercept", True) else np.inf
-
-
-def bordered(K, Y, C, weight=None, A=0.0):
-    """Solve [K + diag(1/(C s)), 1; 1', -A] [beta; b] = [Y; 0] (zhou2016, eq. (5))."""
-    Y = np.asarray(Y, dtype=float)
-    m = len(K)
-    weight = np.ones(m) if weight is None else weight
-    G = K + np.diag(1.0 / (C * weight))
-    if np.isinf(A):
-        return np.linalg.solve(G, Y), np.zeros(Y.shape[1:])
-    system = np.block([[G, np.ones((m, 1))], [np.ones((1, m)), np.full((1, 1), -A)]])
-    solved = np.linalg.solve(system, np.concatenate([Y, np.zeros((1, *Y.shape[1:]))]))
-    return solved[:-1], solved[-1]
-
-
-def one_vs_rest(labels):
-    return np.where(np.asarray(labels)[:, None] == np.unique(labels), 1.0, -1.0)
+from tests.estimators.exact_lssvm import (
+    BINARY,
+    TARGET,
+    TARGETS,
+    THREE,
+    WEIGHT,
+    M,
+    X,
+    Z,
+    bordered,
+    every_bias,
+    one_vs_rest,
+    penalty_of,
+)
 
 
 def left_out_residuals(K, Y, C, weight, A):

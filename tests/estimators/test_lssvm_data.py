@@ -7,42 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, polynomial_kernel, rbf_kernel
+from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from tests.estimators.exact_lssvm import BINARY, TARGET, THREE, WEIGHT, M, X, Z, every_kernel
 from tests.loops import case
-
-rng = np.random.default_rng(7)
-M = 36
-X = rng.normal(size=(M, 3))
-Z = rng.normal(size=(15, 3))
-TARGET = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=M)
-BINARY = np.where(X[:, 0] + 0.5 * rng.normal(size=M) > 0, 1.0, -1.0)
-THREE = np.digitize(X[:, 0] + 0.5 * rng.normal(size=M), [-0.5, 0.5])
-WEIGHT = rng.uniform(0.2, 3.0, size=M)
-
-
-def sobolev(A, B):
-    """The kernel of a callable: Matérn 3/2."""
-    distance = np.sqrt(np.maximum(((A[:, None] - B[None]) ** 2).sum(axis=2), 0.0))
-    return (1 + distance) * np.exp(-distance)
-
-
-# kernel -> parameters here, the same kernel of scikit-learn
-KERNELS = {
-    "linear": ({"kernel": "linear"}, linear_kernel),
-    "rbf": ({"kernel": "rbf", "gamma": 0.4}, lambda A, B: rbf_kernel(A, B, gamma=0.4)),
-    "laplacian": (
-        {"kernel": "laplacian", "gamma": 0.3},
-        lambda A, B: laplacian_kernel(A, B, gamma=0.3),
-    ),
-    "poly": (
-        {"kernel": "poly", "gamma": 0.5, "coef0": 0.7, "degree": 2},
-        lambda A, B: polynomial_kernel(A, B, gamma=0.5, coef0=0.7, degree=2),
-    ),
-    "callable": ({"kernel": sobolev}, sobolev),
-}
-every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly", "laplacian", "sigmoid"])

@@ -12,29 +12,22 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from tests.estimators.exact_lssvm import (
+    BIASES,
+    TARGET,
+    TARGETS,
+    THREE,
+    WEIGHT,
+    M,
+    X,
+    Z,
+    every_bias,
+    one_vs_rest,
+)
 from tests.loops import case
 
-rng = np.random.default_rng(7)
-M = 36
-X = rng.normal(size=(M, 3))
-Z = rng.normal(size=(15, 3))
-TARGET = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=M)
-TARGETS = np.column_stack([TARGET, X[:, 2] - 3, 100 * rng.normal(size=M)])
-THREE = np.digitize(X[:, 0] + 0.5 * rng.normal(size=M), [-0.5, 0.5])
-COPIES = rng.integers(1, 4, size=M)
-WEIGHT = rng.uniform(0.2, 3.0, size=M)
-
-BIASES = {
-    "free": {},
-    "penalised": {"bias_penalty": 0.7},
-    "absent": {"fit_intercept": False},
-}
-every_bias = pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
+COPIES = np.random.default_rng(1).integers(1, 4, size=M)
 every_criterion = pytest.mark.parametrize("C", ["gcv", "loo", [0.1, 1.0, 30.0], 2.0], ids=str)
-
-
-def one_vs_rest(labels):
-    return np.where(np.asarray(labels)[:, None] == np.unique(labels), 1.0, -1.0)
 
 
 def assert_same_model(a, b, Z=Z, rtol=1e-8):

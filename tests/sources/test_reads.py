@@ -43,18 +43,18 @@ def counted(tmp_path, monkeypatch):
     parquet.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y}), path, row_group_size=90)
     data, reads = leansvm.open_dataset(path, target="y"), Counter()
     kind = type(data)
-    read, take = kind.read, kind.take
+    read, pieces = kind.read, kind.pieces
 
     def counting_read(self, parts, n_rows):
         reads.update(parts)
         return read(self, parts, n_rows)
 
-    def counting_take(self, indices):
+    def counting_pieces(self, *args):
         reads["some"] += 1
-        return take(self, indices)
+        return pieces(self, *args)
 
     monkeypatch.setattr(kind, "read", counting_read)
-    monkeypatch.setattr(kind, "take", counting_take)
+    monkeypatch.setattr(kind, "pieces", counting_pieces)
     with config_context(working_memory=0.1):
         yield data, reads
 

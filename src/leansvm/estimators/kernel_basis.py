@@ -121,10 +121,9 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
             Y = None if y is None else any_targets(X, y)
             if isinstance(X, TableRows):
                 X = encoded(self, X, Y, None)
-            if self.kernel == "precomputed":
-                check_kernel_matrix(X)
-            n_rows = X.shape[0]
             pairwise = self.kernel == "precomputed"
+            if pairwise:
+                check_kernel_matrix(X)
             selector, size, _ = resolve_basis(self.basis, self.n_basis, X.shape, pairwise)
             looks = isinstance(selector, BasisSelector) and selector.uses_targets
             if y is None and (looks or self._learns_scales):
@@ -139,7 +138,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
                 Y,
                 None,
                 0 if Y is None else Y.shape[1],
-                n_rows,
+                X.shape[0],
                 attributes={"table_": vars(self).get("table_")},
                 rows=MemoryBlocks(X, Y, columns=3 * size),
                 selector=selector,
@@ -151,11 +150,9 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
             basis = self._chooser(data, fitted, run)(size)
             features = whiten(fitted.kernel, basis.rows, basis.points(fitted.kernel), basis.L)
             features, kept = replace(features, L=to_host(features.L)), features.kept
-            pairwise = fitted.kernel.precomputed
             publish_kernel(self, fitted)
-            self.support_ = (
-                np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
-            )
+            chosen = basis.indices
+            self.support_ = np.full(features.size, -1) if chosen is None else chosen[kept]
             self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else features.points
             self.normalization_ = inverse_transpose(features.L)
             self._features = features

@@ -278,10 +278,6 @@ class BasisMachine(KernelMachine):
             **options,
         )
 
-    def _pilot(self, data: BasisData, problem: Any, run: Run) -> Fit:
-        """Return the model that a selector chooses for; a random basis compares several C."""
-        raise NotImplementedError
-
 
 class SparseMachine(Mergeable, BasisMachine):
     """Choose a basis, add up the rows once, solve the small system.
@@ -362,6 +358,7 @@ class SparseMachine(Mergeable, BasisMachine):
         return replace(basis.problem.solve(basis), basis=basis.basis)  # the basis has its problem
 
     def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
+        """Return the model that a selector chooses for; a random basis compares several C."""
         C = problem.criterion.C
         if np.ndim(C) == 1:
             pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))

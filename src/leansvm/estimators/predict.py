@@ -21,14 +21,13 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
-from leansvm.basis.features import evaluate
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.publish import Array, warn
 from leansvm.estimators.read import check_features, validate
 from leansvm.estimators.targets import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.probabilities import Slopes, log_probabilities, probabilities
-from leansvm.rows import is_dask, partitions_of, source_of, tiles_within
+from leansvm.rows import Partitions, is_dask, source_of, tiles_within
 from leansvm.tables import feature_names
 from leansvm.tables.fitting import encoded_source
 
@@ -78,9 +77,8 @@ class PredictsValues(Machine):
                 check_features(self, source.n_features, source.feature_names)
                 X = encoded_source(self, source, reset=False)
         warn_beyond(self, X)
-        features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return evaluate(features, coef, self.intercept_, X, self._spread)
+            return self._values(X)
 
     def _is_ready_for(self, X: Any) -> bool:
         """Whether rows need no validation: a finite float64 array of the right shape.
@@ -173,7 +171,7 @@ class Classifier(ClassifierMixin, PredictsValues):
     calibration_scale_: float
     calibration_slopes_: Array
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
-    _maps_classes: bool | property = False  # combines the functions of three classes or more
+    _maps_classes: ClassVar[bool] = False  # combines functions of classes, with kernel="auto"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
@@ -336,45 +334,34 @@ def predict_later(model: Any, name: str, X: Any) -> Any:
     import dask.array as da
 
     check_is_fitted(model)
-    rows = partitions_of(X)
+    rows = Partitions(X)
     check_features(model, rows.n_features, rows.feature_names)
     if rows.is_table and "table_" not in vars(model):
         raise ValueError(
             f"X has text, dates or categories, but {type(model).__name__} was fitted on numbers."
         )
-    nothing = np.zeros((0, rows.n_features), rows.dtype)
-    like = _call(model, name, _frame(nothing, rows.feature_names))
+    one: Any = np.zeros((1, rows.n_features), rows.dtype)
+    if "table_" in vars(model):
+        one = np.full(one.shape, None)  # all columns are missing
+    if rows.feature_names is not None:
+        import pandas as pd
+
+        one = pd.DataFrame(one, columns=rows.feature_names)
+    empty = getattr(model, name)(one)[:0]
     sizes = [np.nan] * len(rows) if rows.sizes is None else rows.sizes
     prefix, shared = f"leansvm-{name}-{uuid.uuid4().hex}", dask.delayed(model, pure=False)
     call = dask.delayed(_call, pure=False)
     parts = [
         da.from_delayed(
-            call(shared, name, part, dask_key_name=f"{prefix}-{i}"),
-            shape=(size, *like.shape[1:]),
-            meta=like,
+            call(shared, name, part, empty, dask_key_name=f"{prefix}-{i}"),
+            shape=(size, *empty.shape[1:]),
+            meta=empty,
         )
         for i, (part, size) in enumerate(zip(rows.X, sizes, strict=True))
     ]
     return da.concatenate(parts)
 
 
-def _call(model: Any, name: str, X: Any) -> Any:
-    """Return the predictions of a partition; it may be empty, which scikit-learn refuses."""
-    if len(X):
-        return getattr(model, name)(X)
-    columns = getattr(X, "columns", None)
-    if "table_" in vars(model):  # one row in which every column is missing
-        row = _frame(np.full((1, X.shape[1]), None), columns)
-    elif columns is None:
-        row = np.zeros((1, X.shape[1]), X.dtype)
-    else:
-        row = _frame(np.zeros((1, X.shape[1])), columns).astype(X.dtypes)
-    return getattr(model, name)(row)[:0]
-
-
-def _frame(X: Any, columns: Any) -> Any:
-    if columns is None:
-        return X
-    import pandas as pd
-
-    return pd.DataFrame(X, columns=list(columns))
+def _call(model: Any, name: str, X: Any, empty: Any) -> Any:
+    """Return the predictions of a partition; scikit-learn refuses ``empty`` ones."""
+    return getattr(model, name)(X) if len(X) else empty

@@ -179,19 +179,19 @@ def read(
     source = None
     if estimator._fits_sources and type(X) is not np.ndarray:
         source = source_of(X, y, sample_weight)
-    if learns and source is None:
-        vars(scratch).pop("table_", None)
     if source is not None:
         data = _read_source(scratch, source, y, reset, classes, batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
+        if learns:
+            vars(scratch).pop("table_", None)
         try:
             data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
         except (TypeError, ValueError):
             explain_targets(estimator, y)
             raise
-    if source is None and learns and estimator.kernel == "precomputed":
-        check_kernel_matrix(data.X)  # errors of the labels come first
+        if learns and estimator.kernel == "precomputed":
+            check_kernel_matrix(data.X)  # errors of the labels come first
     known = {}
     for name in ROW_ATTRIBUTES:
         if name in vars(scratch):

@@ -46,11 +46,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     True
     """
 
+    _maps_classes = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(LOO_LOSSES))]}
-
-    @property
-    def _maps_classes(self) -> bool:  # type: ignore[override]
-        return isinstance(self.kernel, str) and self.kernel == "auto"
 
     @stored
     def __init__(

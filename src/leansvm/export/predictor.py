@@ -24,7 +24,7 @@ from leansvm.estimators.targets import to_units
 from leansvm.kernels._function import Array, RowForm
 from leansvm.probabilities import probabilities
 from leansvm.tables import TableEncoder
-from leansvm.tables.fitting import by_name
+from leansvm.tables.fitting import features_by_name
 
 _FAR = 1e100  # distances of larger numbers may overflow
 
@@ -230,7 +230,7 @@ class Predictor:
             return self._encode(X)
         if isinstance(X, list | tuple):
             return np.array([self._encode(row) for row in X])
-        return self._table.transform(by_name(self._table, X))
+        return features_by_name(self._table, X)
 
     def _array(self, X: Any) -> Array:
         """Return a row or several of numbers alone."""

@@ -25,6 +25,7 @@ from leansvm.rows._budget import (
     tile_rows_for,
     tiles_within,
 )
+from leansvm.rows._dask import Partitions
 from leansvm.rows._draw import (
     DrawnRows,
     StandsFor,
@@ -47,7 +48,7 @@ from leansvm.rows._order import (
     rows_alike,
     sample_weights,
 )
-from leansvm.rows._sources import is_dask, partitions_of, source_of
+from leansvm.rows._sources import is_dask, source_of
 from leansvm.rows._stream import RowSource
 from leansvm.rows._targets import Targets
 
@@ -58,6 +59,7 @@ __all__ = [
     "DrawnRows",
     "MemoryBlocks",
     "MergedRows",
+    "Partitions",
     "RowBlocks",
     "RowSource",
     "StandsFor",
@@ -79,7 +81,6 @@ __all__ = [
     "one_vs_rest",
     "open_dataset",
     "order_of",
-    "partitions_of",
     "points_among",
     "points_within",
     "positive_rows",

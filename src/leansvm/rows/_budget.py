@@ -150,15 +150,14 @@ def points_within(budget: int, matrices: int) -> int:
 
 def check_points(points: int, budget: int, matrices: int) -> None:
     """Refuse a basis whose r x r matrices, beside the tiles, exceed the budget."""
-    needed = int(8 * (matrices + blas_threads()) * points**2 / (1 - _TILE_SHARE))
-    if needed > max(budget, LEAST_BUDGET):
-        check_budget(
-            needed,
-            max(budget, LEAST_BUDGET),
-            f"A basis of {points:,} points (up to {matrices + blas_threads()} matrices of that "
-            "size, and tiles of rows)",
-            f"Use n_basis={points_within(budget, matrices)} or fewer, or raise cache_size.",
+    count, budget = matrices + blas_threads(), max(budget, LEAST_BUDGET)
+    needed = int(8 * count * points**2 / (1 - _TILE_SHARE))
+    if needed > budget:
+        what = (
+            f"A basis of {points:,} points (up to {count} matrices of that size, and tiles of rows)"
         )
+        way_out = f"Use n_basis={points_within(budget, matrices)} or fewer, or raise cache_size."
+        check_budget(needed, budget, what, way_out)
 
 
 def format_bytes(n_bytes: float) -> str:

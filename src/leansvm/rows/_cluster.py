@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError
 from copy import copy
 from functools import partial, reduce
 from operator import add, attrgetter, itemgetter, methodcaller
-from typing import Any
+from typing import Any, Self
 
 import cloudpickle
 import dask
@@ -50,7 +50,7 @@ class ClusterRows(RowSource):
         workers = [w for w in sorted(threads) for _ in range(threads[w])]
         self._groups = _groups(partitions, len(workers))
         self._homes = _homes(client, partitions, self._groups, workers)
-        self._loaded = self._load(partitions)
+        self._loaded = self._load()
         sizes = partitions.sizes
         if sizes is None:
             sizes = gather(
@@ -58,9 +58,10 @@ class ClusterRows(RowSource):
             )
         self.n_rows, self._starts = starts_of(sizes)
 
-    def _load(self, partitions: Partitions) -> list[Any]:
+    def _load(self) -> list[Any]:
         """Start loading all partitions; neighbours go to the same worker."""
-        name, nothing = f"leansvm-load-{uuid.uuid4().hex}", [None] * len(partitions)
+        partitions, name = self._partitions, f"leansvm-load-{uuid.uuid4().hex}"
+        nothing = [None] * len(partitions)
         load = dask.delayed(to_batch, pure=False)
         y, weight = partitions.y or nothing, partitions.weight or nothing
         parts = zip(partitions.X, y, weight, strict=True)
@@ -73,8 +74,10 @@ class ClusterRows(RowSource):
             loaded += self._client.compute([tasks[i] for i in group], **_preferably(home))
         return loaded
 
-    def as_table(self) -> ClusterRows:
-        return self if self.is_table else ClusterRows(self._partitions.as_table(), self._client)
+    def as_table(self) -> Self:
+        twin = super().as_table()
+        twin._loaded = self._loaded if self.is_table else twin._load()
+        return twin
 
     def has_gaps(self) -> bool:
         looks = self._partitions.may_have_gaps

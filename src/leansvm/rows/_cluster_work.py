@@ -21,7 +21,7 @@ from sklearn.utils import assert_all_finite
 from leansvm._parallel import limited_blas
 from leansvm.rows._blocks import Block, RowBlocks, declared
 from leansvm.rows._moments import Moments, merged_moments, moments
-from leansvm.rows._stream import Batch, with_place
+from leansvm.rows._stream import Batch, placed_errors
 from leansvm.rows._targets import Survey, Targets, survey
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
@@ -62,7 +62,7 @@ def assemble(
     for batch, start in zip(batches, starts.tolist(), strict=True):
         if not batch.n_rows:
             continue
-        try:
+        with placed_errors(batch, range(start, start + batch.n_rows)):
             y, own = targets(batch.y, batch.sample_weight)
             if weight is not None:
                 own = weight[start - int(starts[0]) :][: batch.n_rows]
@@ -71,8 +71,6 @@ def assemble(
                 block = Block(start + first, start + first + part.n_rows, *part)
                 total = merged_moments(total, _looked_at(block))
                 blocks.append(block)
-        except ValueError as error:
-            raise with_place(error, batch, range(start, start + batch.n_rows)) from error
     return Group(blocks, total)
 
 

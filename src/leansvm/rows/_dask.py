@@ -7,7 +7,6 @@ this process goes over the partitions like over batches of a file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
 class Partitions:
     """The delayed partitions of X, and of y and the weights if there are any."""
 
-    def __init__(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None) -> None:
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got a Dask collection with {X.ndim} dimension.")
         self.feature_names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
@@ -73,12 +72,6 @@ class Partitions:
         """Whether the types of a frame's columns allow missing numbers."""
         plain = all(isinstance(t, np.dtype) and t.kind in "iub" for t in self.dtypes.values())
         return self.feature_names is not None and not plain
-
-    def as_table(self) -> Partitions:
-        """Return the same partitions, as frames."""
-        twin = copy(self)
-        twin.is_table = True
-        return twin
 
     def _aligned(self, name: str, part: Any) -> list[Any] | None:
         """Return the partitions of y or the weights, one for each of X."""
@@ -159,9 +152,6 @@ class LocalPartitions(StreamSource):
             return f"partition {i}, {inside}"
         name = column if self.feature_names is None else repr(self.feature_names[column])
         return f"partition {i}, {inside}, column {name}"
-
-    def as_table(self) -> LocalPartitions:
-        return LocalPartitions(self._partitions.as_table())
 
     def has_gaps(self) -> bool:
         batches = self.read(frozenset(["X"]), 0) if self._partitions.may_have_gaps else ()

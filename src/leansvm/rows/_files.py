@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,8 +183,7 @@ class Dataset(StreamSource):
         n_rows : int, default=65536
             Largest number of rows in a batch.
         """
-        parts = ["X"] + ["y"] * bool(self.target) + ["weight"] * self.has_weight
-        return self.read(frozenset(parts), n_rows)
+        return self.read(ALL_PARTS, n_rows)
 
     def column(self, name: str) -> NDArray[Any]:
         """Read one column of all rows, such as the groups of `leansvm.model_selection.KFoldSums`.
@@ -225,12 +223,6 @@ class Dataset(StreamSource):
             for batch in piece.batches(columns, n_rows):
                 if batch.num_rows:
                     yield self._converted(batch, parts)
-
-    def as_table(self) -> Dataset:
-        """Return the same rows with X as Arrow tables."""
-        twin = copy(self)
-        twin.is_table = True
-        return twin
 
     def has_gaps(self) -> bool:
         """Whether numbers are missing; columns of floats are read, for others the files say it."""

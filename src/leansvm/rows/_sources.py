@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.rows._dask import dask_source
 from leansvm.rows._stream import ALL_PARTS, Batch, RowSource, StreamSource, place_of_row
 
 
@@ -21,8 +22,6 @@ def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | N
             )
         return X
     if is_dask(X):
-        from leansvm.rows._dask import dask_source
-
         return dask_source(X, y, sample_weight)
     if isinstance(X, np.memmap) and X.ndim == 2:
         usable_as_it_is = X.dtype in (np.float64, np.float32) and X.flags.c_contiguous
@@ -33,13 +32,6 @@ def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | N
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask collection; Dask is not imported for this."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
-
-
-def partitions_of(X: Any) -> Any:
-    """Return the partitions of a Dask collection (`leansvm.rows._dask.Partitions`)."""
-    from leansvm.rows._dask import Partitions
-
-    return Partitions(X, None, None)
 
 
 class MappedArray(StreamSource):
@@ -61,27 +53,21 @@ class MappedArray(StreamSource):
 
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
         for start in range(0, self.n_rows, n_rows):
-            rows = slice(start, start + n_rows)
-            yield Batch(
-                np.ascontiguousarray(self._X[rows], self.dtype) if "X" in parts else None,
-                self._y[rows] if "y" in parts and self._y is not None else None,
-                self._weight[rows] if "weight" in parts and self._weight is not None else None,
-            )
+            yield self._batch(slice(start, start + n_rows), parts)
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        return np.ascontiguousarray(self._X[indices], self.dtype)
+    def pieces(self, indices: NDArray[np.intp], parts: frozenset[str] = ALL_PARTS) -> list[Batch]:
+        return [self._batch(indices, parts)]
+
+    def _batch(self, rows: Any, parts: frozenset[str]) -> Batch:
+        return Batch(
+            np.ascontiguousarray(self._X[rows], self.dtype) if "X" in parts else None,
+            self._y[rows] if "y" in parts and self._y is not None else None,
+            self._weight[rows] if "weight" in parts and self._weight is not None else None,
+        )
 
 
 class EncodedStream(StreamSource):
-    """The rows of a stream after a function has made numbers of X, batch by batch.
-
-    Parameters
-    ----------
-    source : StreamSource
-        The rows as they are.
-    encode, n_features, from_targets
-        As in `RowSource.encoded`.
-    """
+    """The rows of a stream after a function has made numbers of X; see `RowSource.encoded`."""
 
     def __init__(
         self, source: StreamSource, encode: Callable[..., Any], n_features: int, from_targets: bool

@@ -67,7 +67,9 @@ class StateStore:
             if name in kept and _maps(kept[name], old):
                 kept[name] = old
                 continue
-            self._forget(old)
+            old.path.unlink(missing_ok=True)
+            with self._lock:
+                self.on_disk -= int(np.prod(old.shape)) * old.dtype.itemsize
             if name in kept:
                 kept[name] = self._to_disk(key, name, kept[name])
         needed = sum(_size(value) for value in kept.values())
@@ -99,11 +101,6 @@ class StateStore:
         with self._lock:
             self.on_disk += value.nbytes
         return new
-
-    def _forget(self, old: _OnDisk) -> None:
-        old.path.unlink(missing_ok=True)
-        with self._lock:
-            self.on_disk -= int(np.prod(old.shape)) * old.dtype.itemsize
 
     def _path(self, key: int, name: tuple[type, str]) -> Path:
         with self._lock:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from typing import Any, NamedTuple
+from contextlib import closing, contextmanager
+from copy import copy
+from itertools import repeat
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +79,11 @@ class RowSource(ABC):
         """Whether numbers are missing; False if this is impossible or not checked."""
         return False
 
-    def as_table(self) -> RowSource:
+    def as_table(self) -> Self:
         """Return the same rows with X as frames, if the source has columns."""
-        return self
+        twin = copy(self)
+        twin.is_table = True
+        return twin
 
     @abstractmethod
     def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
@@ -126,11 +130,6 @@ class StreamSource(RowSource):
         ``parts`` says what of them: "X", "y", "weight".
         """
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, which increase."""
-        found = [batch.X for batch in self.pieces(indices, frozenset(["X"]))]
-        return np.concatenate([np.empty((0, self.n_features), self.dtype), *found])
-
     def place(self, row: int, part: str, column: int) -> str:
         """Return in words where a value is: ``part`` is a field of `Batch`."""
         return place_of_row(row, part, column)
@@ -158,19 +157,15 @@ class StreamSource(RowSource):
         parts = frozenset(["weight"] * self.has_weight + ["y"] * (not numeric))
         seen, start = None, 0
         for batch in self.read(parts, 1 << 18):
-            try:
+            with placed_errors(batch, range(start, start + batch.n_rows), self.place):
                 found = survey(batch.y, batch.sample_weight, numeric)
                 seen = found if seen is None else seen + found
-            except ValueError as error:
-                numbers = range(start, start + batch.n_rows)
-                raise with_place(error, batch, numbers, self.place) from error
             start += batch.n_rows
         assert seen is not None  # a source has rows
         return seen
 
     def targets(self) -> tuple[Any, Any]:
-        parts = frozenset(["y"] + ["weight"] * self.has_weight)
-        return joined(list(self.read(parts, 1 << 18)))[1:]
+        return joined(list(self.read(frozenset(["y", "weight"]), 1 << 18)))[1:]
 
     def blocks(self, targets: Targets, **options: Any) -> RowBlocks:
         return StreamBlocks(self, targets, **options)
@@ -214,7 +209,9 @@ class StreamBlocks(RowBlocks):
         if self._kept is not None:
             return self._kept[indices]
         wanted, place = np.unique(indices, return_inverse=True)
-        rows = self._source.take(wanted)
+        batches = self._source.pieces(wanted, frozenset(["X"]))
+        none = np.empty((0, self.n_features), self.dtype)
+        rows = np.concatenate([none, *(batch.X for batch in batches)])
         if len(rows) < len(wanted):
             raise OSError(
                 f"The data set has fewer rows now than the {self.n_rows:,} that it had when it was "
@@ -246,7 +243,7 @@ class StreamBlocks(RowBlocks):
         elif "X" in reads:
             self._passes += 1
             copy = self._room_for_rows() if self._passes > _FEW_PASSES else None
-        for batch in recut(self._read(reads), self._chunk, self.n_rows):
+        for batch in self._read(reads):
             stop = start + min(self._chunk, self.n_rows - start)
             X, y, weight = batch
             if any(part is not None and len(part) < stop - start for part in batch):
@@ -258,11 +255,8 @@ class StreamBlocks(RowBlocks):
                 self._check(X, range(start, stop))
             if copy is not None:
                 copy[start:stop] = X
-            try:
+            with placed_errors(batch, range(start, stop), self._source.place):
                 y, weight = self._targets(y, weight)
-            except ValueError as error:
-                numbers = range(start, stop)
-                raise with_place(error, batch, numbers, self._source.place) from error
             if self._weight is not None:
                 weight = self._weight[start:stop]
             yield start, Batch(X, y, weight)
@@ -276,11 +270,8 @@ class StreamBlocks(RowBlocks):
             self._kept = copy
 
     def _check(self, X: NDArray[Any], numbers: Sequence[int] | NDArray[np.intp]) -> None:
-        try:
+        with placed_errors(Batch(X, None, None), numbers, self._source.place):
             assert_all_finite(X, input_name="X")
-        except ValueError as error:
-            place = self._source.place
-            raise with_place(error, Batch(X, None, None), numbers, place) from error
 
     def _room_for_rows(self) -> NDArray[Any] | None:
         """Return an array for all of X, None if the budget has no room beside the state."""
@@ -291,6 +282,7 @@ class StreamBlocks(RowBlocks):
         return np.empty((self.n_rows, self.n_features), self.dtype)
 
     def _read(self, reads: frozenset[str]) -> Iterator[Batch]:
+        """Yield the parts of the rows that are needed, as they are in the source, in chunks."""
         parts = set(reads)
         if not self._source.n_targets:
             parts.discard("y")
@@ -298,15 +290,17 @@ class StreamBlocks(RowBlocks):
             parts.add("y")
         if self._weight is not None or not (self._targets.weighted and self._source.has_weight):
             parts.discard("weight")
-        return self._source.read(frozenset(parts), self._chunk) if parts else iter(())
+        if not parts:
+            return repeat(Batch(None, None, None), -(-self.n_rows // self._chunk))
+        return recut(self._source.read(frozenset(parts), self._chunk), self._chunk)
 
 
-def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
-    """Cut batches of any length into ones of ``size`` rows; without any, into empty ones."""
+def recut(batches: Iterator[Batch], size: int) -> Iterator[Batch]:
+    """Cut batches of any length into ones of ``size`` rows."""
     waiting: list[Batch] = []
-    count, nothing = 0, True
+    count = 0
     for batch in batches:
-        start, nothing = 0, False
+        start = 0
         while count + batch.n_rows - start >= size:
             stop = start + size - count
             waiting.append(batch.rows(slice(start, stop)))
@@ -317,9 +311,6 @@ def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
             count += batch.n_rows - start
     if waiting:
         yield joined(waiting)
-    if nothing:  # nothing to read
-        for _ in range(0, n_rows, size):
-            yield Batch(None, None, None)
 
 
 def place_of_row(row: int, part: str, column: int) -> str:
@@ -327,22 +318,28 @@ def place_of_row(row: int, part: str, column: int) -> str:
     return f"row {row:,} (the first is 0)" + (f", column {column}" if part == "X" else "")
 
 
-def with_place(
-    error: ValueError,
+@contextmanager
+def placed_errors(
     batch: Batch,
     numbers: Sequence[int] | NDArray[np.intp],
     place: Callable[[int, str, int], str] = place_of_row,
-) -> ValueError:
-    """Return an error about rows with these ``numbers`` that says where the first wrong value is.
+) -> Iterator[None]:
+    """Say in a ValueError about rows with these ``numbers`` where the first wrong value is.
 
     ``place`` is like `StreamSource.place`.
     """
-    for part, values in zip(Batch._fields, batch, strict=True):
-        wrong = np.empty((0, 0), bool) if values is None else _wrong(values, part)
-        if wrong.any():
-            row, column = np.argwhere(wrong)[0].tolist()
-            return ValueError(f"{error} The first is in {place(int(numbers[row]), part, column)}.")
-    return ValueError(f"{error} See the rows from {place(int(numbers[0]), 'y', 0)} on.")
+    try:
+        yield
+    except ValueError as error:
+        for part, values in zip(Batch._fields, batch, strict=True):
+            wrong = np.empty((0, 0), bool) if values is None else _wrong(values, part)
+            if wrong.any():
+                row, column = np.argwhere(wrong)[0].tolist()
+                where = f"The first is in {place(int(numbers[row]), part, column)}."
+                break
+        else:
+            where = f"See the rows from {place(int(numbers[0]), 'y', 0)} on."
+        raise ValueError(f"{error} {where}") from error
 
 
 def _wrong(values: Any, part: str) -> NDArray[np.bool_]:

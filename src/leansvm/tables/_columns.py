@@ -82,12 +82,10 @@ class NumberColumn:
         return cls(name, fill, not known.all(), bool(varies), unit)
 
     def parts(self) -> list[TableFeature]:
-        """Return the features."""
         found = [TableFeature(self.name, 0, True)] if self.varies else []
         return [*found, TableFeature(f"{self.name}:missing", 1, False)] if self.gaps else found
 
     def encode(self, values: Values) -> Array:
-        """Return features of all rows."""
         x = numbers(values, self.name)
         refuse_infinite(x, self.name)
         missing = np.isnan(x)
@@ -139,7 +137,6 @@ class DateColumn:
         return DAY if self.kind == "date" else 3600.0
 
     def parts(self) -> list[TableFeature]:
-        """Return the features."""
         unit = "days" if self.kind == "date" else "hours"
         found = [TableFeature(f"{self.name}:{unit}", 0, True)]
         for i, cycle in enumerate(self.cycles, 2):
@@ -147,7 +144,6 @@ class DateColumn:
         return [*found, TableFeature(f"{self.name}:missing", 1, False)] if self.gaps else found
 
     def encode(self, values: Values) -> Array:
-        """Return features of all rows."""
         x = seconds(values, self.name, self.kind, self.zone)
         missing = np.isnan(x)
         x = np.where(missing, self.fill, x)
@@ -215,7 +211,6 @@ class CategoryColumn:
         return found[1:] if len(found) <= 2 else found  # of two one is enough, one is constant
 
     def parts(self) -> list[TableFeature]:
-        """Return the features."""
         found = [TableFeature(name, 0, False) for name, _ in self.one_hot()]
         n_means = self.means.shape[1]
         names = [f"{self.name}:mean{i if n_means > 1 else ''}" for i in range(n_means)]

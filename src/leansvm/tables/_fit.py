@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from leansvm.tables._columns import (
     unit_of,
 )
 from leansvm.tables._frames import NamedColumns
-from leansvm.tables._hints import warn_of_text
+from leansvm.tables._hints import hint_of
 from leansvm.tables._target import Codes, Units, folds_of, row_marks, target_means, units_of
 from leansvm.tables._values import Values, coded, in_kind, levels, recognised
 
@@ -82,7 +84,7 @@ def fit_table(
         rows = "1 sample" if table.n_rows == 1 else f"{table.n_rows:,} samples"
         reasons = reasons if len(reasons) < 300 else f"{reasons[:300]} …"
         raise ValueError(f"X has no usable column, with {rows}; left out: {reasons}.")
-    fold = fit.units().fold[fit.units().unit] if fit.means else None
+    fold = fit.units.fold[fit.units.unit] if fit.means else None
     return found, found.features(fit.values, fold)
 
 
@@ -106,7 +108,6 @@ class _ColumnFit:
         for i, name in enumerate(table.names):
             self.values[name] = recognised(table.column(i, None), name)
         self.means: dict[str, Array] = {}
-        self._units: Units | None = None
 
     def column(self, values: Values, name: str) -> Column | str:
         """Return a fitted column; or why it is left out."""
@@ -134,14 +135,16 @@ class _ColumnFit:
         different = len(np.unique(x[known]))
         if np.any(x[known] != np.round(x[known])) or different < _FEWEST_IDS:
             return False
-        return different >= _ALL_DIFFERENT * len(np.unique(self.units().unit[known]))
+        return different >= _ALL_DIFFERENT * len(np.unique(self.units.unit[known]))
 
     def _category(self, values: Values, name: str) -> Column | str:
         (codes, texts), rows = coded(levels(values, name)), self.weight
         if values.kind == "text" and not values.declared:
-            warn_of_text(name, texts)
+            hint = hint_of(texts)
+            if hint:
+                warnings.warn(f"Column {name!r} is read as text, {hint}", stacklevel=2)
         if rows.mean() < 1.0:  # weights below 1 on average do not count copies
-            rows = rows * (self.units().weight.sum() / rows.sum())
+            rows = rows * (self.units.weight.sum() / rows.sum())
         counts = np.bincount(codes + 1, weights=rows, minlength=len(texts) + 1)
         seen = [text for text, count in zip(texts, counts[1:], strict=True) if count > 0]
         if not seen:
@@ -152,7 +155,7 @@ class _ColumnFit:
         weights = counts[counts > 0].astype(np.float64)
         column = CategoryColumn.fit(name, known, weights, values.kind == "truth")
         if len(seen) > MOST_LEVELS:
-            n_rows = len(np.unique(self.units().unit[(codes >= 0) & self.used]))
+            n_rows = len(np.unique(self.units.unit[(codes >= 0) & self.used]))
             common = sum(w for text, w in zip(known, weights, strict=True) if text in column.levels)
             many = len(seen) >= _ALL_DIFFERENT * n_rows
             if many and common < (1 - _ALL_DIFFERENT) * weights.sum():
@@ -166,7 +169,7 @@ class _ColumnFit:
     def _with_means(self, column: CategoryColumn, codes: Codes) -> CategoryColumn:
         """Add means of the target by level."""
         assert self.Y is not None
-        units = self.units()
+        units = self.units
         means, left_out = target_means(codes, len(column.known), self.Y, units)
         self.means[column.name] = left_out
         scales = [RAW] * means.shape[1]
@@ -175,13 +178,12 @@ class _ColumnFit:
             scales = [unit_of(mean, self.weight[self.used]) for mean in own.T]
         return replace(column, means=means, units=tuple(scales))
 
+    @cached_property
     def units(self) -> Units:
-        """Return which rows are equal."""
-        if self._units is None:
-            found = units_of(marks_of(self.values, self.Y), self.weight)
-            positive = found.weight[found.weight > 0]
-            self._units = replace(found, weight=found.weight / min(1.0, positive.mean()))
-        return self._units
+        """Which rows are equal."""
+        found = units_of(marks_of(self.values, self.Y), self.weight)
+        positive = found.weight[found.weight > 0]
+        return replace(found, weight=found.weight / min(1.0, positive.mean()))
 
 
 def targets_of(y: Any, n_rows: int) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class NamedColumns:
 
     def values(self, zones: Mapping[str, str | None]) -> dict[str, Values]:
         """Return columns of training by name, dates in these time zones."""
-        place, found = {name: i for i, name in enumerate(self.names)}, {}
+        place = {name: i for i, name in enumerate(self.names)}
         gone = [repr(name) for name in zones if name not in place]
         if gone:
             more = f" and {len(gone) - 10} more" if len(gone) > 10 else ""
@@ -35,17 +35,7 @@ class NamedColumns:
                 f"{', '.join(map(repr, self.names[:20]))}. If you do not know the values, add "
                 f"missing ones (in pandas: X[{gone[0]}] = None)."
             )
-        for name, zone in zones.items():
-            found[name] = self.column(place[name], zone)
-        return found
-
-    def has_spaces_around(self, known: set[str]) -> bool:
-        """Whether all known names are found only after spaces around the names are removed."""
-        return not known <= {*self.names} and known <= {name.strip() for name in self.names}
-
-    def stripped(self) -> NamedColumns:
-        """Remove spaces around the names: a CSV file may have some after its commas."""
-        return replace(self, names=[name.strip() for name in self.names])
+        return {name: self.column(place[name], zone) for name, zone in zones.items()}
 
 
 def is_frame(X: Any) -> bool:

@@ -7,7 +7,6 @@ values are in this form, or all are in another form, the user should know that t
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 
 from leansvm.tables._values import DATE, DECIMAL, NO_VALUE
@@ -25,13 +24,6 @@ _OTHER_NUMBER = re.compile(
     rf"\s*[-+]?\s*{_UNIT}?\s*[-+]?(?:0|[1-9]\d*|[1-9]\d{{0,2}}(?:[,.'\s]\d{{3}})+)(?:[.,]\d+)?"
     rf"\s*{_UNIT}?\s*"
 )
-
-
-def warn_of_text(name: str, different: list[str]) -> None:
-    """Warn if the different values of a column that stays text look like numbers or dates."""
-    text = hint_of(different)
-    if text:
-        warnings.warn(f"Column {name!r} is read as text, {text}", stacklevel=2)
 
 
 def hint_of(different: list[str]) -> str:

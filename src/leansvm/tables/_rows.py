@@ -129,7 +129,7 @@ def _write_date(out: list[float], place: int, column: DateColumn, value: Any) ->
         if column.gaps:
             out[place + 1 + 2 * len(column.cycles)] = 1.0
         return
-    out[place] = (x - column.first) / column.unit_seconds
+    out[place] = column.trend(x)
     day = int(x // DAY)
     for cycle in column.cycles:
         if cycle == "hour":

@@ -269,12 +269,15 @@ class TableEncoder(TransformerMixin, Documented):
             table, names = open_table(X), vars(self).get("feature_names_in_")
             return table if names is None else replace(table, names=list(names))  # by position
         table = open_table(X)
-        if not reset and table.has_spaces_around({*getattr(self, "feature_names_in_", ())}):
-            return table.stripped()
-        if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
-            return table
-        if not reset and {*table.names} > {*getattr(self, "feature_names_in_", table.names)}:
-            return table  # with the target, or others
+        if not reset:
+            known, given = {*vars(self).get("feature_names_in_", ())}, {*table.names}
+            bare = [name.strip() for name in table.names]  # a CSV file may have spaces after commas
+            if not known <= given and known <= {*bare}:
+                return replace(table, names=bare)
+            if self.left_out_ or not set(self.kinds_.values()) <= {"number"}:
+                return table
+            if known and given > known:
+                return table  # with the target, or others
         # as in all of scikit-learn: a frame of numbers must have the columns of training in order
         try:
             validate_data(self, X, reset=reset, skip_check_array=True)

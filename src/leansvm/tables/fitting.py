@@ -42,7 +42,7 @@ def validate_table(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
 
 def transformed(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
     """Return later rows as the features of the fit, with checked targets unless y is a text."""
-    rows = _in_type_of(X, estimator.table_.transform(by_name(estimator.table_, X)))
+    rows = _in_type_of(X, features_by_name(estimator.table_, X))
     return rows if isinstance(y, str) else check_X_y(rows, y, estimator=estimator, **kwargs)
 
 
@@ -54,21 +54,19 @@ def count_missing(y: Any) -> tuple[int, int]:
     return count, len(given) if given.ndim else 0
 
 
-def by_name(table: TableEncoder, X: Any) -> Any:
-    """Return a frame with the columns of training in their order, if only the order differs.
+def features_by_name(table: TableEncoder, X: Any, y: Any = None) -> Array:
+    """Return later rows as features; columns of a frame may have another order than in training.
 
-    An encoder of numbers alone refuses others, as all of scikit-learn does.
+    An encoder of numbers alone refuses such frames, as all of scikit-learn does. y is not used.
     """
-    known = getattr(table, "feature_names_in_", None)
-    if known is None or not is_frame(X):
-        return X
-    names = list(getattr(X, "column_names", X.columns))
-    if names == list(known) or {*names} != {*known} or len(names) != len(known):
-        return X
-    import narwhals as nw
+    known = list(getattr(table, "feature_names_in_", ()))
+    if known and is_frame(X):
+        names = list(getattr(X, "column_names", X.columns))
+        if names != known and {*names} == {*known} and len(names) == len(known):
+            import narwhals as nw
 
-    frame = nw.from_native(X, eager_only=True)
-    return frame.select(*known).to_native()
+            X = nw.from_native(X, eager_only=True).select(*known).to_native()
+    return table.transform(X)
 
 
 def encoded(estimator: Any, rows: TableRows, Y: Any, weight: Any) -> Array:
@@ -117,7 +115,7 @@ def encoded_source(estimator: Any, source: Any, targets: Any = None, *, reset: b
         fitted = _learned(estimator.table_, source, targets)
         encode, from_targets = partial(_training_block, fitted, targets), bool(fitted.means)
     else:
-        encode, from_targets = partial(_new_block, estimator.table_), False
+        encode, from_targets = partial(features_by_name, estimator.table_), False
     return source.encoded(encode, estimator.table_._n_features_out, from_targets)
 
 
@@ -139,7 +137,3 @@ def _training_block(fitted: FittedTable, targets: Any, X: Any, y: Any) -> Array:
     """Return the features of training rows: means of the target are those of other folds."""
     Y = targets_of(targets(y, None)[0], len(y)) if fitted.means else None
     return fitted.encode(open_table(X), Y)
-
-
-def _new_block(table: TableEncoder, X: Any, y: Any) -> Array:
-    return table.transform(by_name(table, X))
