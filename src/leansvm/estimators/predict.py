@@ -158,7 +158,8 @@ class Classifier(ClassifierMixin, PredictsValues):
         not influence which rows are drawn at random.
     calibrate : bool
         Whether to calibrate probabilities on leave-one-out decision values, for `predict_proba`.
-        `SparseLSSVC` then also combines the functions of three classes or more (``class_map_``).
+        `SparseLSSVC` with a learned mixture then also combines the functions of three classes or
+        more (``class_map_``), which changes predictions.
 
     Attributes
     ----------
@@ -171,7 +172,7 @@ class Classifier(ClassifierMixin, PredictsValues):
     calibration_scale_: float
     calibration_slopes_: Array
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
-    _maps_classes: ClassVar[bool] = False  # combines functions of classes, with kernel="auto"
+    _maps_classes: bool | property = False  # combines the functions of three classes or more
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],

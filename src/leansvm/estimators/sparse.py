@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
@@ -12,7 +13,10 @@ from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.kernel_machine import SparseMachine
 from leansvm.estimators.machine import stored
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.kernels import Mixture
 from leansvm.ridge.criteria import LOO_LOSSES
+
+Array = NDArray[np.float64]
 
 
 class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
@@ -28,6 +32,13 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     criterion : {"squared", "accuracy", "log_loss"}, default="squared"
         Leave-one-out error that chooses C. The kernel and the number of basis points are always
         chosen by the squared error.
+
+    Attributes
+    ----------
+    class_map_ : ndarray of shape (n_classes + 1, n_classes)
+        Matrix B by which a learned mixture with probabilities combines the functions of three
+        classes or more: decision values are [f, 1] B. ``dual_coef_`` and ``intercept_`` contain it;
+        ``objective_`` and ``cv_curve_`` are those of f; ``loo_residuals_`` take B as fixed.
 
     See Also
     --------
@@ -46,8 +57,14 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     True
     """
 
-    _maps_classes = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(LOO_LOSSES))]}
+    class_map_: Array
+
+    @property
+    def _maps_classes(self) -> bool:  # type: ignore[override]
+        """Whether the kernel is a mixture, learned now or before; others keep the paper's model."""
+        mixed = self.kernel == "auto" and self._learns_scales
+        return mixed or isinstance(self.kernel, Mixture)
 
     @stored
     def __init__(

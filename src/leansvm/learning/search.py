@@ -132,7 +132,7 @@ class ScaleSearch:
             most = min(most, self.most_points)
         points = min(stage.points, most, n)
         # the most that one evaluation allocates, for one output
-        tile = max(TILE_VALUES, points) + points * width
+        tile = min(max(TILE_VALUES, points), n * (points + 1)) + points * width
         of_rows = (2 * len(kernels) + 2) * n * (points + 1) + _TILE_ARRAYS * self.threads * tile
         squares = (_SQUARES + 2 * len(kernels)) * (points + 1) ** 2
         needed = (4 if self.single else 8) * of_rows + 8 * squares
