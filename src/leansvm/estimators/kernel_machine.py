@@ -150,7 +150,10 @@ class KernelMachine(Machine):
                 groups=None if table is None else table.groups_,
                 numeric=None if table is None else table.numeric_,
                 classes=self._classifies,
-                maps=self._classifies and self._maps_classes and self.calibrate,
+                maps=self._classifies
+                and data.n_outputs > 1
+                and self._maps_classes
+                and self.calibrate,
             )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
         found = learned.scales, learned.seen, learned.report

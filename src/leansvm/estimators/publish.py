@@ -183,7 +183,7 @@ def calibrate(
     if not len(known):
         return
     values, labels, weight = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
-    if maps and estimator._maps_classes and values.shape[1] > 1:
+    if maps and values.shape[1] > 1 and estimator._maps_classes:
         estimator.class_map_ = B = class_map(values, labels, weight, estimator.fit_intercept)
         values = mapped(values, B)
         estimator.dual_coef_ = np.ascontiguousarray(B[:-1].T @ estimator.dual_coef_)
