@@ -23,7 +23,7 @@ def test_model_is_saved_though_its_accuracy_cannot_be_estimated(run, tmp_path, n
     done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "-s", "C=1", "--no-calibrate", "--json",
                "--report", "r.html")  # fmt: skip
     assert done.exit_code == 1
-    assert "the accuracy could not be estimated" in done.stderr and "only one row" in done.stderr
+    assert "the accuracy cannot be estimated" in done.stderr and "only one row" in done.stderr
     assert "the model itself is saved as m" in done.stderr
     result = json.loads(done.stdout)
     assert result["evaluation"] is None and len(result["failed"]) == 1

@@ -159,9 +159,9 @@ class ReducedSVC(Classifier, ReducedMachine):
     C : "loo", float or list of float, default="loo"
         Regularisation: weight of the losses; a larger C means less regularisation. "loo" compares
         values in steps of a factor of sqrt(10); a list gives the values to compare. With the
-        logistic loss, the value with the smallest log-loss of left-out rows is chosen; with other
-        losses, the one that misclassifies the fewest of them. Values are compared on a part of the
-        basis points.
+        logistic loss, the value with the smallest mean loss of left-out rows wins; with other
+        losses, the one that misclassifies the fewest (rows near the boundary count in part).
+        Values are compared on a part of the basis points.
     loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
         "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
