@@ -253,10 +253,8 @@ class Machine(Saved, CallbackSupport, Documented):
         if found.ndim > 1 or not found.size or not np.all(found > 0):
             kinds = self._parameter_constraints["C"]
             names = [kind.options for kind in kinds if isinstance(kind, StrOptions)]
-            words = ", ".join(map(repr, sorted(set().union(*names))))
-            raise ValueError(
-                f"C must be a number > 0, a list of them, or one of {words}, got {C!r}."
-            )
+            words = " or ".join(map(repr, sorted(set().union(*names))))
+            raise ValueError(f"C must be a number > 0, a list of them or {words}, got {C!r}.")
         if found.min() < 1e-300 or found.max() > 1e300:
             raise ValueError(f"C={C!r}: it must be finite and at most 1e300, and so must 1 / C.")
         return found

@@ -30,7 +30,9 @@ class NamedColumns:
             names = (
                 f"columns {', '.join(gone[:10])}{more}" if len(gone) > 1 else f"column {gone[0]}"
             )
-            known = ", ".join(map(repr, self.names[:20])) or "none"
+            if not self.names:
+                raise ValueError(f"X has no columns; the model needs {names}.")
+            known = ", ".join(map(repr, self.names[:20]))
             known += f" and {len(self.names) - 20} more" if len(self.names) > 20 else ""
             raise ValueError(
                 f"X has no {names}, which the model uses; the columns of X: {known}. If you do not "
