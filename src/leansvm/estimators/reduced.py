@@ -167,8 +167,8 @@ class ReducedSVC(Classifier, ReducedMachine):
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
         max(0, u); or an object with the methods of `leansvm.losses.Loss`.
     delta : float or None, default=None
-        Half-width of the quadratic zone of "huber"; None means max(1e-4, 4 * tol / n_samples). The
-        fit starts with 1 and divides by 10 until it reaches this value.
+        Half-width of the quadratic zone of "huber"; None means 1e-4, or 4 * tol / n_samples if that
+        is larger. The fit starts with 1 and divides by 10 until it reaches this value.
     p : float or None, default=None
         None means the loss of logistic regression. With a number, "logistic" is the smooth hinge
         log(1 + exp(p u)) / p. If p is large, the fit starts with 10 and multiplies by 10 up to p.
