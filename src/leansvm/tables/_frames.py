@@ -35,8 +35,8 @@ class NamedColumns:
             known = ", ".join(map(repr, self.names[:20]))
             known += f" and {len(self.names) - 20} more" if len(self.names) > 20 else ""
             raise ValueError(
-                f"X has no {names}, which the model uses; the columns of X are {known}. If you do not "
-                f"know the values, add missing ones (in pandas: X[{gone[0]}] = None)."
+                f"X has no {names}, which the model uses; the columns of X are {known}. If you do "
+                f"not know the values, add missing ones (in pandas: X[{gone[0]}] = None)."
             )
         for name, zone in zones.items():
             found[name] = self.column(place[name], zone)
