@@ -160,8 +160,7 @@ class Classifier(ClassifierMixin, PredictsValues):
         not influence which rows are drawn at random.
     calibrate : bool
         Whether to calibrate probabilities on leave-one-out decision values, for `predict_proba`.
-        With ``kernel="auto"`` and three classes or more, `SparseLSSVC` then also combines the
-        functions of the classes (``class_map_``), which changes predictions.
+        `SparseLSSVC` then also combines the functions of three classes or more (``class_map_``).
 
     Attributes
     ----------
