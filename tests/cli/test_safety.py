@@ -250,3 +250,12 @@ def test_two_outputs_may_go_to_a_device(run, tmp_path):
     done = run("train", "d.csv", "-t", "answer", "-o", os.devnull, "-e", "lssvm", "--cv", "0",
                "--report", os.devnull)  # fmt: skip
     assert done.exit_code == 0, done.stderr
+
+
+def test_a_table_with_many_copies_is_told_that_leave_one_out_is_too_low(run, tmp_path):
+    rows = [f"{x},{'no' if x < 10 else 'yes'}" for x in range(20)]
+    (tmp_path / "d.csv").write_text("\n".join(["x,y", *rows, *rows]) + "\n")
+    done = run("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "loo")
+    text = " ".join((done.stdout + done.stderr).split())
+    assert "20 rows are copies of earlier rows" in text and "the scores are too low" in text
+    assert "too good" not in text
