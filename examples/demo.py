@@ -288,7 +288,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("demo.html"), help="the page to write")
     args = parser.parse_args()
 
-    print("Training default models on seven data sets; this takes about a minute.\n", flush=True)
+    print(
+        "Training default models on seven data sets; this takes one to several minutes.\n",
+        flush=True,
+    )
     note = timing_note(warm_up())
     print(table_line(COLUMNS), flush=True)
     results = []

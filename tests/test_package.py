@@ -75,6 +75,23 @@ def differences(printed, shown):
     return found
 
 
+def number_said(code):
+    """Return the number that the comment behind a last `print` promises; None without one."""
+    found = re.search(r"^print\(.*\)  # (\d+\.\d+)\b.*\n\Z", code, re.M)
+    return found and found[1]
+
+
+def is_rounded(printed, said):
+    """Whether a number is the printed one, but for a unit of its last digit (see above)."""
+    return abs(float(printed) - float(said)) <= 10.0 ** -len(said.partition(".")[2])
+
+
+def test_a_wrong_number_of_a_comment_is_seen():
+    assert number_said('print("accuracy:", score)  # 0.88 on rows\n') == "0.88"
+    assert number_said("print(score)  # about 3 rows\n") is None
+    assert is_rounded("0.8766666666666667", "0.88") and not is_rounded("0.8766666666666667", "0.86")
+
+
 def test_differences_of_outputs_are_seen():
     assert differences("80% of  3 rows\n", "81% of 3 rows") == []
     assert differences("age 0.52", "age 0.54") == []
@@ -221,7 +238,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 @pytest.mark.usefixtures("own_folder")
 def test_examples_in_the_documentation_run(page, request):
     names, blocks = {"__name__": "example"}, python_blocks(page)
-    if not any(shown for _, shown in blocks):
+    if not any(shown or number_said(code) for code, shown in blocks):
         request.getfixturevalue("short_search")  # no number of the page depends on them
         request.getfixturevalue("few_points")
     for code, shown in blocks:
@@ -230,6 +247,8 @@ def test_examples_in_the_documentation_run(page, request):
         # a missing text is None with pandas 2 and NaN with pandas 3
         output = printed.getvalue().replace("region_None", "region_nan ")
         assert not shown or differences(output, shown) == []
+        said = number_said(code)
+        assert not said or is_rounded(output.split()[-1], said)
 
 
 def test_at_least_forty_snippets_of_the_documentation_run():

@@ -235,7 +235,7 @@ def test_commands_of_the_guide_run_in_an_empty_folder(run, tmp_path):
 def test_info_shows_how_the_model_was_made(folder, run):
     shown = run("info", folder / "model.skops")
     assert shown.exit_code == 0
-    for text in ("LSSVC", "answer", "no, yes", "city (category)", "persistence.load"):
+    for text in ("LSSVC", "answer", "no, yes", "city (category)", "leansvm.load"):
         assert text in shown.stdout
     facts = json.loads(run("info", folder / "model.skops", "--json").stdout)
     assert facts["metadata"]["rows"] == 120

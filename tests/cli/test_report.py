@@ -62,7 +62,7 @@ def page(folder):
         "How sure is it?",
         "classes in the set",
         "What the columns do",
-        "The value of another row changes the decision value by",
+        "value, the decision value changes by",
         "Which rows look wrong?",
         "predicted without it",
         "Sparsity path",

@@ -23,7 +23,7 @@ def test_model_is_saved_though_its_accuracy_cannot_be_estimated(run, tmp_path, n
     done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "-s", "C=1", "--no-calibrate", "--json",
                "--report", "r.html")  # fmt: skip
     assert done.exit_code == 1
-    assert "the accuracy could not be estimated" in done.stderr and "only one row" in done.stderr
+    assert "the accuracy cannot be estimated" in done.stderr and "only one row" in done.stderr
     assert "the model itself is saved as m" in done.stderr
     result = json.loads(done.stdout)
     assert result["evaluation"] is None and len(result["failed"]) == 1
@@ -250,3 +250,12 @@ def test_two_outputs_may_go_to_a_device(run, tmp_path):
     done = run("train", "d.csv", "-t", "answer", "-o", os.devnull, "-e", "lssvm", "--cv", "0",
                "--report", os.devnull)  # fmt: skip
     assert done.exit_code == 0, done.stderr
+
+
+def test_a_table_with_many_copies_is_told_that_leave_one_out_is_too_low(run, tmp_path):
+    rows = [f"{x},{'no' if x < 10 else 'yes'}" for x in range(20)]
+    (tmp_path / "d.csv").write_text("\n".join(["x,y", *rows, *rows]) + "\n")
+    done = run("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "loo")
+    text = " ".join((done.stdout + done.stderr).split())
+    assert "20 rows are copies of earlier rows" in text and "the scores are too low" in text
+    assert "too good" not in text

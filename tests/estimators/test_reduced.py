@@ -395,7 +395,7 @@ class WrongDomain(SquaredHinge):
         ({"C": -1.0}, "'C' parameter"),
         ({"C": np.inf}, "'C' parameter"),
         ({"C": 1e-310}, "so must 1 / C"),
-        ({"C": [1.0, -2.0]}, "C must be a number > 0, a list of them"),
+        ({"C": [1.0, -2.0]}, "C must be a number > 0, a list of them or 'loo', got"),
         ({"C": "kfold"}, "'C' parameter"),
         ({"regularizer": "l1"}, "'regularizer' parameter"),
         ({"loss": "huber", "delta": -1.0}, "'delta' parameter"),

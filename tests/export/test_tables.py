@@ -184,7 +184,7 @@ for (const row of [null, 5, "text", undefined])
             assert message.replace("'", "") == str(raised.value).replace("'", "")
     assert messages[-2].startswith("Column 'code' had text in training, but now")
     assert messages[-1] == "a row has 3 values, not 2"
-    assert set(others) == {"a row is an array, or an object by the names of features"}
+    assert set(others) == {"a row is an array of values, or an object with keys"}
 
 
 DATES = pd.DataFrame(

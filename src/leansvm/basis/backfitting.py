@@ -37,7 +37,8 @@ class Backfitting(CandidateSelector):
     -----
     Rows of zero weight, and rows that the basis already represents up to rounding, are never
     chosen. The ``report`` of the selection has the objective after each step (``"objective"``), the
-    predicted decrease of each step divided by C (``"gain"``) and why it ended (``"stop"``:
+    predicted decrease of each step divided by C (``"gain"``: the new point alone, the other
+    coefficients as they are) and why it ended (``"stop"``:
     "n_basis", "tol", "rank" or "callback").
 
     References

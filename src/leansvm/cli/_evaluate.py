@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import log_expit, softmax
@@ -19,11 +19,15 @@ from leansvm.cli._output import CommandError, Printer, UsageError
 from leansvm.cli._scores import all_scores, baseline, in_unit, score_name
 from leansvm.cli._wait import wait_for
 
+if TYPE_CHECKING:
+    from leansvm.cli._run import TrainingRun
+
 CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "LowRankLSSVR")
 # From this size on, --cv auto uses leave-one-out in closed form: fitting folds takes long, and
 # the choices by the same errors (C, a scale for each feature) hardly make the score too good.
 _LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 50
 LEAVE_ONE_OUT = "exact leave-one-out"
+MANY_COPIES = 0.1  # share of the rows; leaving out more copies together lowers the scores
 _KEPT_ERRORS = 1000  # for the intervals of predict
 
 
@@ -175,6 +179,15 @@ def leave_one_out(
     return found
 
 
+def copies(run: TrainingRun) -> tuple[int, int]:
+    """Return how many rows are copies of an earlier one, and how many disagree with one."""
+    if not hasattr(run.data.X, "duplicated"):
+        return 0, 0
+    alike = run.data.X.duplicated()
+    same = int(run.data.X.assign(**{"\0target": run.y}).duplicated().sum())
+    return same, int(alike.sum()) - same
+
+
 def left_out_predictions(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.ndarray:
     """Return what the model without each row predicts for it, from its left-out residuals."""
     if not is_classifier(model):
@@ -246,12 +259,11 @@ def splits_of(
         raise CommandError(f"--cv {n_folds}: {len(y)} row(s) cannot be split; use --cv 0")
     if classes is None:
         return list(KFold(n, shuffle=True, random_state=seed).split(rows)), notes
-    fewest = min(int(np.sum(y == value)) for value in classes)
+    counts = [int(np.sum(y == value)) for value in classes]
+    fewest = min(counts)
     if fewest < 2 and len(classes) == 2:
-        raise CommandError(
-            f"--cv {n_folds}: a class has only one row, which cannot be in training and in test "
-            f"rows; use --cv 0"
-        )
+        name = str(classes[counts.index(fewest)])
+        raise CommandError(f"class {name!r} has only one row; --cv 0 skips the estimate")
     if 2 <= fewest < n:
         n = fewest
         notes.append(f"the smallest class has {fewest} rows, so {n} folds are used")

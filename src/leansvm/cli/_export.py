@@ -151,8 +151,8 @@ def _difference(found: Check) -> str:
             f"{tested}: values differ from Python's by at most {readable(found.largest, 2)} "
             f"(Python's lie between {readable(found.lowest)} and {readable(found.highest)})"
         )
-    labels = {0: "no label differs", 1: "1 label differs"}
+    labels = {0: "all labels equal Python's", 1: "1 label differs from Python's"}
     return (
-        f"{tested}: {labels.get(found.labels, f'{found.labels:,} labels differ')} from Python's, "
-        f"decision values by at most {readable(found.largest, 2)}"
+        f"{tested}: {labels.get(found.labels, f'{found.labels:,} labels differ from Python')}; "
+        f"decision values differ by at most {readable(found.largest, 2)}"
     )

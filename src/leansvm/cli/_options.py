@@ -10,7 +10,7 @@ import typer
 DataFile = Annotated[
     Path, typer.Argument(help="CSV, Parquet, LIBSVM/SVMlight or npz file.", show_default=False)
 ]
-ModelFile = Annotated[Path, typer.Argument(help="Model file, written by train or tune.")]
+ModelFile = Annotated[Path, typer.Argument(help="Model file of train, tune or model.save.")]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -93,7 +93,8 @@ Cv = Annotated[
         "--cv",
         metavar="FOLDS",
         help="How to estimate the accuracy: a number of folds, loo (leave-one-out), or 0 for no "
-        "estimate. auto: loo if there are many rows and the estimator supports it, otherwise 5.",
+        "estimate. auto: loo from 1,000 rows and 50 rows per feature on, if the estimator supports "
+        "it; otherwise 5.",
     ),
 ]
 FileFormat = Annotated[

@@ -48,8 +48,8 @@ def predict(
         float | None,
         typer.Option(
             metavar="LEVEL",
-            help="For predicted numbers: add the columns lower and upper. This share of the "
-            "targets lies between them, for example 0.9.",
+            help="For predicted numbers: add the columns lower and upper. About this share of "
+            "the targets lies between them, for example 0.9.",
             show_default=False,
         ),
     ] = None,
@@ -58,7 +58,7 @@ def predict(
     ] = False,
     safe_csv: Annotated[
         bool,
-        typer.Option(help="Put ' before labels that a spreadsheet would run as a formula."),
+        typer.Option(help="Put ' in front of labels that a spreadsheet would take for a formula."),
     ] = True,
     file_format: opt.FileFormat = None,
     quiet: Quiet = False,
@@ -144,7 +144,7 @@ def _info_rows(facts: dict[str, Any], model: Path) -> list[list[str]]:
     if known.get("columns"):
         rows.append(["columns used", ", ".join(f"{k} ({v})" for k, v in known["columns"].items())])
     rows.append(["written by", f"leansvm {facts['leansvm']}, scikit-learn {facts['scikit-learn']}"])
-    load = f'leansvm.persistence.load("{model}")'
+    load = f'leansvm.load("{model}")'
     rows.append(["load it with", load])
     return rows
 

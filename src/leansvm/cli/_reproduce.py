@@ -70,8 +70,8 @@ def command(
 ) -> None:
     """Compute the papers' tables and figures again and write an HTML report.
 
-    With at most 30 rows, the command prints each of them beside the paper's
-    row; with more, it prints how many reached it. Every finished row is
+    Up to 30 rows are printed beside the paper's numbers. Of more rows, the
+    command prints only how many reached these. Every finished row is
     stored at once. To continue after Ctrl-C, run the same command again. Rows
     without data on this machine are skipped; the last lines say how to
     download the data. The exit code is 1 only if no row could be run.

@@ -31,6 +31,8 @@ _RARE_ADVICE = (
     "in Python with leansvm.model_selection.tune_threshold. To rank rows, use the probabilities "
     "that leansvm predict writes."
 )
+_LIST_ADVICE = "To try further values, pass a list as C."
+_OPTION_ADVICE = "To try further values, use --set C=[...]."
 _NUMBER = re.compile(r"(?<![\w'])\d[\d.,]*(?:e[+-]?\d+)?(?![\w'])")
 
 
@@ -77,6 +79,7 @@ class TrainingRun:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         known = {_NUMBER.sub("#", text) for text in self.notes}
         texts = (_PYTHON_ADVICE.sub(_RARE_ADVICE, str(warning.message)) for warning in caught)
+        texts = (text.replace(_LIST_ADVICE, _OPTION_ADVICE) for text in texts)
         for text in dict.fromkeys(texts):
             words = _NUMBER.sub("#", text)  # folds give the same warning with other numbers
             if words not in known:

@@ -233,7 +233,7 @@ def fit_and_finish(
     try:
         _evaluate(run, folds, seed, output)
     except CommandError as error:
-        failed.append(f"the accuracy could not be estimated: {error}")
+        failed.append(f"the accuracy cannot be estimated: {error}")
     except BaseException:  # also Ctrl-C
         if not takes_long:
             _save(run, run.metadata(), output_file)
@@ -288,13 +288,20 @@ def _save(run: TrainingRun, metadata: dict[str, Any], output_file: Path) -> None
 
 def _evaluate(run: TrainingRun, folds: int | str, seed: int, output: Printer) -> None:
     """Predict every row by a model that did not see it."""
-    from leansvm.cli._evaluate import cross_validate, leave_one_out
+    from leansvm.cli._evaluate import MANY_COPIES, copies, cross_validate, leave_one_out
 
     if not folds:
         return
     with run.phase("evaluate"):
         if folds == "loo":
             run.evaluation = leave_one_out(run.pipeline, run.y, run.metric, run.positive)
+            same, _ = copies(run)
+            if same > MANY_COPIES * len(run.y):
+                run.evaluation.notes = [
+                    f"{same:,} rows are copies of earlier rows, and leave-one-out leaves out a row "
+                    f"together with its copies: the scores are too low for new rows like these "
+                    f"(--cv 5 does not do this)"
+                ]
         else:
             model, n = run.pipeline, len(run.y)
             if run.model.get_params().get("n_basis") == "auto":  # the folds need no search for it

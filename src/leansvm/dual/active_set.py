@@ -69,7 +69,7 @@ class ActiveSet:
         self.max_support, self._keep = max_support, keep
         m, n_outputs = problem.Y.shape
         needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs)
-        self.problem = problem = problem.reserve(needed, "The support set")
+        self.problem = problem = problem.reserve(needed, "The fit", or_cg=False)
         self.room_beside(max_support or 0)
         X, kernel = problem.X, problem.kernel
         self.matrix = StoredMatrix(X) if kernel.precomputed else GrowingRows(X, kernel)

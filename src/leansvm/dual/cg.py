@@ -45,7 +45,7 @@ def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> So
         problem = problem.reserve(needed, "The CG preconditioner", or_cg=False)
         matrix = unstored(problem)
     else:
-        problem = problem.reserve(stored, "The kernel matrix")
+        problem = problem.reserve(stored, "The fit")
         matrix = StoredMatrix(gram(problem))
     solution = precondition_and_iterate(problem, matrix, C, k, tol=tol, max_iter=max_iter)
     assert solution is not None  # it was not told when to give up

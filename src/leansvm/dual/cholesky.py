@@ -41,7 +41,7 @@ def solve_cholesky(
         return _solve_eigen(problem, C, criterion)
     on_device = foreign_namespace(problem.X) is not None
     needed = factor_bytes(*problem.Y.shape, left_out=left_out, on_device=on_device)
-    problem = problem.reserve(needed, "The kernel matrix")
+    problem = problem.reserve(needed, "The fit", left_out=left_out)
     return closed_form(problem, gram(problem), C, left_out=left_out)
 
 
@@ -77,7 +77,7 @@ def _solve_eigen(problem: DualProblem, candidates: Array, criterion: str) -> Sol
     m, n_outputs = problem.Y.shape
     work = 8 * m * (len(candidates) * (n_outputs + 3) + 8 * n_outputs + 2 * TILE)
     needed = 3 * 8 * m * m + max(work, product_bytes(problem))
-    problem = problem.reserve(needed, "The eigen-decomposition of the kernel matrix")
+    problem = problem.reserve(needed, "The search for C in a fit")
     xp, terms = namespace(problem.X), (problem.Y, problem.weight, candidates, problem.bias_penalty)
     dtype = problem.X.dtype if problem.kernel.precomputed else xp.float64
     K, eps = gram(problem), float(xp.finfo(dtype).eps)

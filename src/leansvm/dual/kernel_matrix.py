@@ -317,7 +317,7 @@ def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
         problem = problem.reserve(vectors, "A sequential solver", or_cg=False)
         return problem, StoredMatrix(np.ascontiguousarray(problem.X))
     if problem.fits(8 * m * m + vectors):
-        problem = problem.reserve(8 * m * m + vectors, "The kernel matrix")
+        problem = problem.reserve(8 * m * m + vectors, "The fit")
         return problem, StoredMatrix(gram(problem))
     problem = problem.reserve(least_sweep_bytes(problem), "A cache of kernel rows", or_cg=False)
     max_bytes = 16 * m * min(BLOCK, m) + problem.budget - problem.bytes

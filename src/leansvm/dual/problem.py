@@ -29,6 +29,7 @@ _WAY_OUT = (
     "Use SparseLSSVC / SparseLSSVR (a small basis, no m x m matrix), fewer rows, or a larger "
     "cache_size."
 )
+_OR_UNCALIBRATED = " calibrate=False (no probabilities) also needs less."
 _OR_CG = (
     " With a fixed C you can also set solver='cg': it computes kernel values again when it needs "
     "them, which is slow, but takes little memory."
@@ -55,13 +56,15 @@ class DualProblem:
         """Whether that many bytes are within the budget."""
         return needed + self._copied_bytes() <= self.budget
 
-    def reserve(self, needed: int, what: str, *, or_cg: bool = True) -> DualProblem:
+    def reserve(
+        self, needed: int, what: str, *, or_cg: bool = True, left_out: bool = False
+    ) -> DualProblem:
         """Return the problem on a copy of the rows that count, with these bytes reserved.
 
         Raises MemoryError when they exceed the budget; nothing has been allocated then.
         """
         needed += self._copied_bytes()
-        way_out = _WAY_OUT + _OR_CG * or_cg
+        way_out = _WAY_OUT + _OR_UNCALIBRATED * left_out + _OR_CG * or_cg
         check_budget(needed, self.budget, f"{what} of {len(self.weight):,} rows", way_out)
         X, rows = self.X, self.rows
         if rows is not None:

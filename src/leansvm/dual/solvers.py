@@ -87,7 +87,7 @@ def solve_lssvm(
     matrix = None
     if problem.fits(needed):
         needed = with_cg if problem.fits(with_cg) else needed
-        problem = problem.reserve(needed, "The kernel matrix")
+        problem = problem.reserve(needed, "The fit")
         matrix = StoredMatrix(gram(problem))
     sweeps = None
     if not on_device:  # sequential updates are for the host
@@ -346,7 +346,7 @@ def _residuals_of_folds(
         keys = row_hashes(Block(0, m, rows_at(problem.X, rows), Y, None))
         on_host, shared = foreign_namespace(problem.X) is None, 8 * m * m
         if on_host and known + 2 * shared <= problem.budget:
-            K = gram(problem.reserve(shared, "The kernel matrix"))
+            K = gram(problem.reserve(shared, "The fit"))
             left = problem.budget - shared
             problem = replace(problem, X=K, kernel=Kernel("precomputed"), rows=None, budget=left)
             rows = np.arange(m)

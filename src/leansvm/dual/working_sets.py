@@ -109,7 +109,7 @@ class WorkingSets:
         """
         if not self.problem.fits(self.needed):
             return None
-        self.problem = problem = self.problem.reserve(self.needed, "Working sets", or_cg=False)
+        self.problem = problem = self.problem.reserve(self.needed, "The fit", or_cg=False)
         self.cost, self.planned, self.matrix = C * problem.weight, self.needed, unstored(problem)
         self.tol, self.max_iter, self.left_out = tol, max_iter, left_out
         side_by_side = len(self.cost) >= _IN_THREADS and problem.on_iteration is None
@@ -170,7 +170,7 @@ class WorkingSets:
         needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
         if not keep and not self.problem.fits(needed):
             raise TooSlow
-        self.problem = self.problem.reserve(needed, "Working sets", or_cg=False)
+        self.problem = self.problem.reserve(needed, "The fit", or_cg=False)
         return keep
 
     def _values(self, output: _ClassSet) -> Array:

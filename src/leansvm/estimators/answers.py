@@ -54,9 +54,9 @@ class KeepsRows(KernelMachine):
         answers, seen = self.__dict__.get("_answers"), vars(self).get("n_rows_seen_")
         if seen not in (None, data.X.shape[0]):
             raise ValueError(
-                f"These are not the rows that the model was fitted on: keep_rows got "
-                f"{data.X.shape[0]:,} rows, and the fit had {seen:,}. Pass the same X, y and "
-                f"sample_weight."
+                f"These are not the rows that the model was fitted on: here are "
+                f"{data.X.shape[0]:,} rows, and the fit had {seen:,}. Pass the X, y and "
+                f"sample_weight of the fit."
             )
         if answers is None or not answers.are_of(data):
             answers = self._answers_from(data)

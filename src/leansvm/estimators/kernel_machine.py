@@ -189,9 +189,8 @@ class KernelMachine(Machine):
         """Refuse to add rows to a model without its sums, or with a parameter that was changed."""
         if self._saved_small:
             raise ValueError(
-                f"This {type(self).__name__} was loaded from a file or copied without the sums "
-                f"over its rows, so it cannot continue. Set keep_state=True before you save or "
-                f"pickle a model, or call fit."
+                f"This {type(self).__name__} was saved or copied without the state that "
+                f"partial_fit needs. Set keep_state=True before saving it, or call fit."
             )
         for name, before in vars(self).get("_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)
@@ -290,7 +289,8 @@ class SparseMachine(Mergeable, BasisMachine):
     C : float, array-like, "loo", "kfold", "gcv" or KFoldSums
         Regularisation: weight of the squared errors; a larger C means less regularisation. "loo",
         or a list of values, chooses the value with the smallest leave-one-out squared error of the
-        rows that are not basis points (in large fits, of 2,000 of them). "kfold"
+        rows that are not basis points (in large fits, of 2,000 of them). In `LSSVC`, a list is
+        compared by generalised cross-validation instead. "kfold"
         (`leansvm.model_selection.KFoldSums`) chooses by cross-validation, "gcv" by generalised
         cross-validation; do not use "gcv" with hundreds of basis points, because it overfits. The
         strings try ``numpy.logspace(-6, 7, 50)``; large fits with "loo" try only some of these

@@ -68,9 +68,9 @@ class LowRankMachine(ReadableModel, Machine):
     C : float, array-like, "gcv" or "loo"
         Regularisation: weight of the squared errors; a larger C means less regularisation. If there
         are several values, the best one is chosen twice: for the functions at the start, and for
-        the learned functions. "gcv" or a list uses generalised cross-validation, "loo" the exact
-        leave-one-out squared error with fixed functions. The strings try
-        ``numpy.logspace(-6, 7, 50)``.
+        the learned functions. "gcv" or a list uses generalised cross-validation (in `SparseLSSVC`,
+        a list uses leave-one-out), "loo" the exact leave-one-out squared error with fixed
+        functions. The strings try ``numpy.logspace(-6, 7, 50)``.
     n_basis : int, float in (0, 1) or "auto"
         Number of functions, or their share of the rows. "auto" starts with five, or one for each
         class, and doubles the number as long as that lowers the error on left-out rows by 5 %, up

@@ -35,9 +35,10 @@ class DualMachine(KernelMachine):
     ----------
     C : float, array-like, "gcv" or "loo"
         Regularisation: weight of the squared errors; a larger C means less regularisation. "loo"
-        chooses the value with the smallest leave-one-out squared error, "gcv" or a list of values
-        by generalised cross-validation. The strings try ``numpy.logspace(-6, 7, 50)``; all values
-        together need one eigen-decomposition.
+        chooses the value with the smallest leave-one-out squared error. "gcv" or a list of values
+        chooses by generalised cross-validation (in `SparseLSSVC`, a list chooses by leave-one-out).
+        The strings try ``numpy.logspace(-6, 7, 50)``; all values together need one
+        eigen-decomposition.
     solver : {"auto", "cholesky", "cg", "smo", "sumt", "substitution", "penalty-flow"}
         "cholesky" factors the kernel matrix in place. "cg" runs conjugate gradients with a
         pivoted-Cholesky preconditioner, and recomputes kernel rows if the matrix exceeds

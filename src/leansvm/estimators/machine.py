@@ -251,9 +251,10 @@ class Machine(Saved, CallbackSupport, Documented):
         except (TypeError, ValueError):
             found = np.empty(0)
         if found.ndim > 1 or not found.size or not np.all(found > 0):
-            raise ValueError(
-                f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got {C!r}."
-            )
+            kinds = self._parameter_constraints["C"]
+            names = [kind.options for kind in kinds if isinstance(kind, StrOptions)]
+            words = " or ".join(map(repr, sorted(set().union(*names))))
+            raise ValueError(f"C must be a number > 0, a list of them or {words}, got {C!r}.")
         if found.min() < 1e-300 or found.max() > 1e300:
             raise ValueError(f"C={C!r}: it must be finite and at most 1e300, and so must 1 / C.")
         return found

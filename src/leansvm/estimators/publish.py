@@ -26,8 +26,8 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _TOO_SMOOTH = (
-    "the kernel is too smooth for these data (try a larger gamma), or a few rows with large "
-    "weights dominate"
+    "the classes are separated without noise, or the kernel is too smooth for these data (try a "
+    "larger gamma), or a few rows with large weights dominate"
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # ratio of errors at neighbouring C; share of the largest error

@@ -110,7 +110,7 @@ class TrainingData:
             check_budget(
                 self.X.n_rows * (64 + 24 * self.n_outputs),
                 budget,
-                f"The leave-one-out residuals of {self.X.n_rows:,} rows",
+                f"A fit with the leave-one-out residuals of {self.X.n_rows:,} rows",
                 "Use C='gcv' and calibrate=False, which need only sums.",
             )
         merged = merge_equal_rows(self.blocks())

@@ -159,16 +159,16 @@ class ReducedSVC(Classifier, ReducedMachine):
     C : "loo", float or list of float, default="loo"
         Regularisation: weight of the losses; a larger C means less regularisation. "loo" compares
         values in steps of a factor of sqrt(10); a list gives the values to compare. With the
-        logistic loss, the value with the smallest log-loss of left-out rows is chosen; with other
-        losses, the one that misclassifies the fewest of them. Values are compared on a part of the
-        basis points.
+        logistic loss, the value with the smallest mean loss of left-out rows wins; with other
+        losses, the one that misclassifies the fewest (rows near the boundary count in part).
+        Values are compared on a part of the basis points.
     loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
         "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
         max(0, u); or an object with the methods of `leansvm.losses.Loss`.
     delta : float or None, default=None
-        Half-width of the quadratic zone of "huber"; None means max(1e-4, 4 * tol / n_samples). The
-        fit starts with 1 and divides by 10 until it reaches this value.
+        Half-width of the quadratic zone of "huber"; None means 1e-4, or 4 * tol / n_samples if that
+        is larger. The fit starts with 1 and divides by 10 until it reaches this value.
     p : float or None, default=None
         None means the loss of logistic regression. With a number, "logistic" is the smooth hinge
         log(1 + exp(p u)) / p. If p is large, the fit starts with 10 and multiplies by 10 up to p.

@@ -153,9 +153,11 @@ class Formula:
 
     @property
     def counts(self) -> str:
-        """How many functions and columns the terms have, in words."""
-        each = (f"{term.size} functions of {len(term.columns)} columns" for term in self.terms)
-        return " + ".join(each)
+        """How many points, kernels and inputs the model has, in words."""
+        word = "points" if self.shapes is None else "functions"
+        size = max(term.size for term in self.terms)  # a linear term may have fewer points
+        kernels = "" if len(self.terms) < 2 else f", {len(self.terms)} kernels"
+        return f"{size} {word}{kernels}, {len(self.inputs)} inputs"
 
     @property
     def spread(self) -> float:

@@ -85,7 +85,7 @@ class _Module:
             f"// {facts['model']}, written by leansvm {facts['leansvm']}: {formula.counts}, "
             f"{table_bytes(formula):,} bytes of {formula.store}."
         )
-        usage = "// predict(row): an object by the names in `features`, or an array in their order"
+        usage = "// predict(row): an object with the keys in `features`, or an array in that order"
         lines = [head, usage, *self._exports(), HALF if formula.store == "float16" else "", TABLE]
         lines += [CURVE if self._has_curves() else "", js_values()]
         lines += [DATES if formula.dates else "", TEXT if self._words() else ""]
@@ -147,7 +147,7 @@ class _Module:
         yield "const valuesOf = (row) => {"
         yield "  const isArray = Array.isArray(row) || ArrayBuffer.isView(row);"
         yield "  if (!isArray && (row === null || typeof row !== 'object'))"
-        yield "    throw new TypeError('a row is an array, or an object by the names of features');"
+        yield "    throw new TypeError('a row is an array of values, or an object with keys');"
         yield "  if (!isArray) {"
         yield "    const keys = Object.keys(row);"
         yield "    const unknown = keys.filter((k) => !features.includes(k));"

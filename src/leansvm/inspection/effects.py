@@ -326,7 +326,7 @@ def _check_room(model: Any, rows: Array, columns: NDArray[np.intp]) -> None:
     check_budget(
         8 * (n * d * (2 + 2 * len(model.dual_coef_)) + 8 * 2**20),
         resolve_cache_size(model.cache_size),
-        f"The effects of {len(columns)} features on {n:,} rows",
+        f"Computing the effects of {len(columns)} features on {n:,} rows",
         "Pass fewer rows: a random sample of some thousands is enough.",
     )
 

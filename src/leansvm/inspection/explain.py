@@ -224,7 +224,7 @@ def explain(
         check_budget(
             32 * steps * len(view.names),
             resolve_cache_size(view.machine.cache_size),
-            f"A row of {len(view.names)} columns and {len(f) - n} background rows",
+            f"Explaining a row of {len(view.names)} columns with {len(f) - n} background rows",
             "Use a smaller max_background, or put columns into groups.",
         )
         found, errors = by_orders(

@@ -178,8 +178,9 @@ def novelty(model: Any, X: Any) -> Array:
 def _asked(model: Any, *rows: Any) -> Answers:
     if not isinstance(model, KeepsRows):
         raise TypeError(
-            f"{type(model).__name__} has no formula for the model without a row: use SparseLSSVC, "
-            f"SparseLSSVR, LSSVC or LSSVR (of a pipeline, pass the last step and its input)."
+            f"This function takes SparseLSSVC, SparseLSSVR, LSSVC and LSSVR, got "
+            f"{type(model).__name__}. For a pipeline, pass its last step and the rows that this "
+            f"step gets: pipeline[-1], pipeline[:-1].transform(X)."
         )
     check_is_fitted(model)
     with warnings.catch_warnings():  # the fit has told it

@@ -224,7 +224,7 @@ def _what_it_is(file: BinaryIO) -> str:
             "a pickle, not a model file. leansvm reads no pickles, because they can run code: load "
             "it with pickle or joblib if you trust it, and save it with model.save"
         )
-    return "not a model file, which model.save or leansvm train writes"
+    return "not a model file (model.save and leansvm train write them)"
 
 
 @contextmanager
@@ -237,8 +237,11 @@ def _damage_of(path: Path, saving: bool = False) -> Iterator[None]:
     except Exception as error:  # zipfile, json, NumPy and skops raise many kinds of errors
         name = "" if type(error) is ValueError else type(error).__name__
         words = ": ".join(filter(None, (name, printable(str(error))[:300])))
-        what = "was not written, as it could not be read back" if saving else "is damaged"
-        raise ModelFileError(f"{path} {what}: {words}") from error
+        if saving:
+            what = f"was not written, as it could not be read back: {words}"
+        else:
+            what = f"is damaged: copy it again, or save the model again ({words})"
+        raise ModelFileError(f"{path} {what}") from error
 
 
 def _facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:

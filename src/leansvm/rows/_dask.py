@@ -94,7 +94,9 @@ class Partitions:
         parts = delayed_parts(part)
         if len(parts) != len(self.X):
             raise ValueError(
-                f"X has {len(self.X)} partitions, {name} has {len(parts)}: repartition one of them."
+                f"X has {len(self.X)} partitions, {name} has {len(parts)} after Dask's "
+                f"optimisation: persist the whole frame and take X and {name} from it, or "
+                f"repartition one of them."
             )
         return parts
 

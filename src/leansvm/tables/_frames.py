@@ -30,10 +30,13 @@ class NamedColumns:
             names = (
                 f"columns {', '.join(gone[:10])}{more}" if len(gone) > 1 else f"column {gone[0]}"
             )
+            if not self.names:
+                raise ValueError(f"X has no columns; the model needs {names}.")
+            known = ", ".join(map(repr, self.names[:20]))
+            known += f" and {len(self.names) - 20} more" if len(self.names) > 20 else ""
             raise ValueError(
-                f"X has no {names}, which the model uses; the columns of X are "
-                f"{', '.join(map(repr, self.names[:20]))}. If you do not know the values, add "
-                f"missing ones (in pandas: X[{gone[0]}] = None)."
+                f"X has no {names}, which the model uses; the columns of X are {known}. If you do "
+                f"not know the values, add missing ones (in pandas: X[{gone[0]}] = None)."
             )
         return {name: self.column(place[name], zone) for name, zone in zones.items()}
 

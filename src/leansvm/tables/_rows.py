@@ -74,7 +74,9 @@ class RowEncoder:
         elif not row or not row.keys() <= self.names.keys():
             unknown = list(row.keys() - self.names.keys())
             what = f"the unknown columns {unknown[:20]}" if unknown else "no columns"
-            raise ValueError(f"A row has {what}; the columns of training are {[*self.names][:20]}.")
+            first = [*self.names][:20]
+            more = f" and {len(self.names) - 20} more" if len(self.names) > 20 else ""
+            raise ValueError(f"A row has {what}; the columns of training are {first}{more}.")
         out, given = self.template[:], row.get
         for name, place, gap in self.numbers:
             value = given(name)

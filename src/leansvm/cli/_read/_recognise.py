@@ -274,14 +274,14 @@ def _refuse(
     row, number = int(np.argmax(wrong)), int(wrong.sum())
     value, known = texts[row].as_py(), len(texts) - texts.null_count
     text = f"{table.place(row, name)}: {value!r} is not {_WORDS[kind]}"
-    text += f", as {known - number:,} of {known:,} values are" if known > number else ""
     if ways.options:
+        text += f", as {known - number:,} of {known:,} values are" if known > number else ""
         text += (
             f"; correct it, read it as a missing value with --missing '{value}', or read the "
             f"column as text with --column '{name}=category'"
         )
     else:
-        text += "; correct it, or leave it empty if the value is unknown"
+        text += ", which this column held in training; correct it, or leave it empty"
     raise CommandError(text)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import ks_2samp, rankdata
 
 from leansvm import inspection
-from leansvm.cli._evaluate import LEAVE_ONE_OUT
+from leansvm.cli._evaluate import LEAVE_ONE_OUT, MANY_COPIES, copies
 from leansvm.cli._output import readable
 from leansvm.cli._read import CATEGORY
 from leansvm.cli._report._importance import copies_of, numbers_of, unused
@@ -103,15 +103,6 @@ def _told_by_levels(column: Any, y: np.ndarray) -> tuple[float, float]:
     return (counts.max(axis=1).sum() / total if total >= 20 else 0.0), usual
 
 
-def copies(run: TrainingRun) -> tuple[int, int]:
-    """Return how many rows are copies of an earlier one, and how many disagree with one."""
-    if not hasattr(run.data.X, "duplicated"):
-        return 0, 0
-    alike = run.data.X.duplicated()
-    same = int(run.data.X.assign(**{"\0target": run.y}).duplicated().sum())
-    return same, int(alike.sum()) - same
-
-
 def left_out_together(run: TrainingRun) -> bool:
     """Whether the scores are those of models without a row and all its copies."""
     return run.evaluation is not None and run.evaluation.method == LEAVE_ONE_OUT
@@ -121,10 +112,11 @@ def _copies(run: TrainingRun) -> list[str]:
     same, other = copies(run)
     found = []
     if same and left_out_together(run):
-        found.append(
-            f"{same:,} rows are copies of earlier rows; the scores leave out a row together with "
-            f"its copies"
-        )
+        if same <= MANY_COPIES * len(run.y):  # of more copies the evaluation has a note
+            found.append(
+                f"{same:,} rows are copies of earlier rows; the scores leave out a row together "
+                f"with its copies"
+            )
     elif same:
         found.append(
             f"{same:,} rows are copies of earlier rows: the model may be judged on rows that it "
@@ -241,7 +233,10 @@ def next_steps(
     if doubtful:
         rows = ", ".join(f"{i + 1:,}" for i in doubtful[:3])
         steps.append(f"Check the targets of the most doubtful rows: {rows}.")
-    steps.append("Compare kernels and scales: run `leansvm tune` with the same options.")
+    steps.append(
+        "Compare the learned kernel with plain Gaussian kernels: run `leansvm tune` with the same "
+        "options."
+    )
     return steps[:4]
 
 

@@ -322,7 +322,10 @@ def _effect(
         short_dates(ax, grid)
         picture = html.svg(fig, f"effect of {name}")
     change = readable(found.strength[:, place].max(), 3)
-    caption = f"The value of another row changes the {_value_name(run)} by {change} on average."
+    caption = (
+        f"If {name} takes another row's value, the {_value_name(run)} changes by {change} on "
+        f"average."
+    )
     return html.figure(picture, name, caption)
 
 
@@ -373,7 +376,7 @@ def _suspicion(
 ) -> tuple[str, str, list[str], NDArray[np.bool_]]:
     """Return heading, meaning and text of what is suspicious about rows, and where it is clear."""
     if run.task == "classification":
-        meaning = "Suspicion ranks rows for a second look: high if the other rows disagree."
+        meaning = "Suspicion is high if the other rows disagree with the target."
         shares = found.suspicion
         return "suspicion", meaning, [f"{100 * share:.1f} %" for share in shares], shares > CLEAR
     size = np.abs(found.residual) * np.sqrt(1.0 - found.leverage)

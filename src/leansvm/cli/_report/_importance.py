@@ -139,8 +139,8 @@ def importance(found: inspection.Importance | None, on_rows: str) -> str:
         picture = html.svg(fig, "importance of the columns")
     text = (
         f"Bars show the {what} when the values of one column are shuffled among {on_rows}. Columns "
-        f"with the same information share their importance. A long bar does not show that the "
-        f"column is a cause."
+        f"with the same information look less important than they are. A long bar does not show "
+        f"that the column is a cause."
     )
     caption = f"{shown} of {columns} columns. " if columns > shown else ""
     caption += f"Lines show the standard deviation over {_REPEATS} shuffles."

@@ -99,11 +99,12 @@ def sparsity(run: TrainingRun) -> str:
         ax.set(xlabel="basis points", ylabel=f"{label} in %" if percent else label)
         ax.set_ylim(bottom=(100 if percent else 1) * (low - 0.02))
         picture = html.svg(fig, "score against the number of basis points")
+    near = "a standard error" if percent else "0.01"
     text = (
         f"A sparse least-squares model with the same kernel was trained on {len(train):,} rows and "
-        f"scored on {len(test):,} others. Of sizes up to {len(path.sizes):,} points, {enough:,} is "
-        f"the smallest whose {label} is within {'a standard error' if percent else '0.01'} of the "
-        f"best. Train it with `--estimator sparse --set n_basis={enough}`."
+        f"scored on {len(test):,} others. {enough:,} points are enough: the {label} is within "
+        f"{near} of the best of all sizes up to {len(path.sizes):,} points. Train it with "
+        f"`--estimator sparse --set n_basis={enough}`."
     )
     figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
     return html.section("How small could it be?", html.figures([figure]), text, "sparsity")
