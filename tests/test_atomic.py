@@ -48,6 +48,21 @@ def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
     assert victim.read_bytes() == b"precious" and not path.exists()
 
 
+def test_errors_name_the_file_once(tmp_path, monkeypatch):
+    path = tmp_path / "none" / "file"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(path, b"new")
+    assert str(caught.value).endswith(f"No such file or directory: {str(path)!r}")
+
+    def refused(self, other):
+        raise PermissionError(13, "refused", str(self), None, str(other))
+
+    monkeypatch.setattr(type(path), "replace", refused)
+    with pytest.raises(PermissionError) as caught:
+        write_atomically(tmp_path / "file", b"new")
+    assert str(caught.value) == f"[Errno 13] refused: {str(tmp_path / 'file')!r}"
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
 def test_permissions_are_kept(tmp_path, mode):
     path = tmp_path / "file"

@@ -109,7 +109,7 @@ def test_verbose_prints_a_line_for_each_phase(model, phases, capsys):
 def test_a_time_limit_ends_early_and_says_so(machine):
     model = machine(kernel="rbf", gamma="learn", n_basis="auto", random_state=0)
     whole = model.fit(X, y)
-    assert "ended_early" not in whole.fit_report_
+    assert whole.fit_report_["ended_early"] == []
     short = machine(**model.get_params()).set_params(time_limit=1e-6)
     with pytest.warns(UserWarning, match=r"time_limit=1e-06 s ended learn and"):
         short.fit(X, y)
@@ -138,3 +138,20 @@ def test_callbacks_hear_of_percents_between_the_steps(machine):
     assert names.count("percent") == 100 and names[-2:] == ["steps", "fit"]
     first = names[: len(names) - names[::-1].index("learning-step")]
     assert 10 < first.count("percent") < 100  # during learning
+
+
+class EndsLearning(Shares):
+    """Asks to stop at the first step of learning."""
+
+    def on_fit_task_end(self, estimator, context):
+        return context.task_name == "learning-step"
+
+
+@pytest.mark.skipif(not HAS_CALLBACKS, reason="needs scikit-learn 1.9")
+def test_the_report_names_the_phase_that_a_callback_ended():
+    model = SparseLSSVC(gamma="learn", n_basis=50, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of time limits there is none
+        model.set_callbacks(EndsLearning()).fit(X, y)
+    assert model.fit_report_["ended_early"] == ["learn"]
+    assert model.fit_report_["learning"]["stopped"]

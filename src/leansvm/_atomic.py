@@ -48,7 +48,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None  # the name that the user gave
+        error.filename = str(path)  # the name that the user gave
+        del error.filename2  # None would be part of the message
         raise
     finally:
         partial.unlink(missing_ok=True)

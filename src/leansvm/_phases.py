@@ -22,7 +22,8 @@ class Watch:
     say: Callable[[str], None] | None = None  # gets a line for every phase: ``verbose``
     tell: Callable[[float], None] | None = None  # gets the share that is done: callbacks
     plan: dict[str, float] = field(default_factory=dict)  # expected work by phase, in their order
-    cut: list[str] = field(default_factory=list)  # phases that ended early
+    cut: list[str] = field(default_factory=list)  # phases that the limit ended early
+    stopped: list[str] = field(default_factory=list)  # phases that a callback ended
     start: float = field(default_factory=time.perf_counter)
     inside: list[str] = field(default_factory=list)  # phases, the outermost first
     done: float = 0.0  # work of the phases that ended
@@ -34,6 +35,11 @@ class Watch:
     def elapsed(self) -> float:
         """Seconds since the fit began."""
         return time.perf_counter() - self.start
+
+    @property
+    def ended_early(self) -> list[str]:
+        """The phases that a limit or a callback ended."""
+        return list(dict.fromkeys(self.cut + self.stopped))
 
     @property
     def share(self) -> float:

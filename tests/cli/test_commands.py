@@ -424,6 +424,8 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
         (["-s", "gamma"], "--set gamma: write it as NAME=VALUE"),
         (["-s", "gamma=-1"], "error: The 'gamma' parameter of SparseLSSVC must be"),
         (["--cv", "1"], "--cv 1: give a number of folds (2 or more), loo, auto, or 0"),
+        (["--cv", "6"], "--cv 6: the smallest class has 5 rows, so there can be at most 5 folds"),
+        (["--cv", "11", "--task", "regression"], "--cv 11: there are 10 rows, so there can be"),
         (["-o", "nowhere/m"], "nowhere/m: there is no folder nowhere"),
         (["-o", "."], ".: this is a folder"),
         (["--drop", "c"], "leave out --target, --drop and --column"),

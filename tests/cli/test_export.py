@@ -93,6 +93,18 @@ def test_small_numbers_and_names(run, trained, tmp_path):
     assert "target: target" in header
 
 
+def test_a_note_says_that_rounding_changes_labels(run, trained, monkeypatch):
+    from leansvm import export
+
+    found = export.Check("an engine", 1000, 0.0, 0.1, -1.0, 1.0, labels=15)
+    monkeypatch.setattr(export, "check", lambda *arguments: found)
+    done = run("export", trained, "-o", "m.mjs", "--store", "int8")
+    assert done.exit_code == 0, done.output
+    words = "note: rounding to int8 changes 15 of 1,000 labels. leansvm.export.compress compares"
+    assert words in " ".join(done.stderr.split())
+    assert "note" not in run("export", trained, "-o", "m.mjs").stderr
+
+
 def test_types_that_change_the_labels_are_refused(run, tmp_path):
     x = np.linspace(0, 1, 80)
     rows = [f"{v},{'high' if np.sin(20 * v) > 0 else 'low'}" for v in x]

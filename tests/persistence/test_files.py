@@ -17,6 +17,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_iris
 from sklearn.ensemble import StackingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import f1_score, make_scorer
 from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
@@ -348,6 +349,16 @@ def test_rows_bring_intervals_back_to_a_small_file(tmp_path, by_pickle, kernel, 
         assert_allclose(loaded.predict_interval(K[:5], method=method), expected, rtol=1e-6)
 
 
+def test_rows_bring_left_out_residuals_back_to_a_small_file(tmp_path):
+    for model in (leansvm.SparseLSSVC(**PLAIN, n_basis=9), leansvm.LSSVR(**PLAIN)):
+        model.fit(X, y)
+        model.save(tmp_path / "m")
+        loaded = leansvm.load(tmp_path / "m")
+        with pytest.raises(AttributeError, match=r"without loo_residuals_: call keep_rows"):
+            loaded.loo_residuals_  # noqa: B018
+        assert_allclose(loaded.keep_rows(X, y).loo_residuals_, model.loo_residuals_, atol=1e-8)
+
+
 def test_warm_start_goes_on_from_a_small_file(tmp_path):
     model = leansvm.SparseLSSVC(**PLAIN, n_basis=10, warm_start=True, random_state=0).fit(X, y)
     persistence.save(model, tmp_path / "m")
@@ -415,11 +426,11 @@ def test_skops_builds_the_same_model(tmp_path, monkeypatch, model):
         (leansvm.SparseLSSVC(random_state=1), True),
         (leansvm.SparseLSSVC(random_state=np.random.RandomState(0)), False),
         (make_pipeline(StandardScaler(), SVC()), False),
-        (FunctionTransformer(np.log), False),
+        (FunctionTransformer(np.log1p), False),
     ],
 )
 def test_other_types_are_left_to_skops(tmp_path, model, here):
-    persistence.save(model, tmp_path / "m")
+    persistence.save(model.fit(X, y), tmp_path / "m")
     with zipfile.ZipFile(tmp_path / "m") as archive:
         schema = json.loads(archive.read("schema.json"))
     assert (_plain.plain_types(schema) is not None) == here
@@ -436,7 +447,7 @@ def test_metadata_is_read_without_the_model(saved):
 
 def test_foreign_types_are_refused_by_name(tmp_path):
     path = tmp_path / "model.skops"
-    foreign = make_pipeline(FunctionTransformer(np.linalg.cond), leansvm.LSSVC())
+    foreign = make_pipeline(FunctionTransformer(), leansvm.LSSVC(**PLAIN)).fit(X, y)
     foreign.steps[0][1].func = json.dumps
     with pytest.raises(UntrustedTypesError, match=r"json\.dumps.*Nothing was written") as caught:
         persistence.save(foreign, path)
@@ -540,6 +551,22 @@ def test_what_is_no_estimator_is_neither_saved_nor_loaded(tmp_path):
         with pytest.raises(ModelFileError, match=f"m is not a model file: .* type {name}, not"):
             persistence.load(tmp_path / "m")
         (tmp_path / "m").unlink()
+
+
+@pytest.mark.parametrize("by_skops", [False, True])
+def test_unfitted_models_are_neither_saved_nor_loaded(tmp_path, monkeypatch, by_skops):
+    steps = [FunctionTransformer(np.log1p)] if by_skops else []
+    model, path = make_pipeline(*steps, StandardScaler(), leansvm.SparseLSSVC()), tmp_path / "m"
+    with pytest.raises(NotFittedError, match=r"m was not written: this Pipeline is not fitted"):
+        persistence.save(model, path)
+    with pytest.raises(NotFittedError, match=r"this SparseLSSVC is not fitted. Call fit before"):
+        model[-1].save(path)
+    assert not path.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(persistence, "_fitted", lambda model, path, saving: model)
+        persistence.save(model, path)
+    with pytest.raises(ModelFileError, match=r"m holds a Pipeline that is not fitted: save it"):
+        persistence.load(path)
 
 
 def test_large_metadata_can_be_read_again(tmp_path):

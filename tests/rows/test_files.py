@@ -122,6 +122,15 @@ def test_partial_fit_over_data_sets_and_batches(tmp_path):
     assert_allclose(twice.dual_coef_, double.dual_coef_, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("columns", [{}, {"c": NAMES}], ids=["numbers", "text"])
+def test_predictions_batch_by_batch(tmp_path, columns):
+    data = leansvm.open_dataset(write(table(y=y, **columns), tmp_path / "x.parquet"), target="y")
+    fitted = model(basis=np.arange(9)).fit(data)
+    found = [fitted.predict(batch.X) for batch in data.as_table().batches(70)]
+    assert_array_equal(np.concatenate(found), fitted.predict(data))
+
+
 def test_leave_one_out_merges_equal_rows(tmp_path):
     twice = np.r_[np.arange(500), np.arange(100)]
     data = pa.table({"a": X[twice, 0], "b": X[twice, 1], "y": y[twice]})
@@ -191,6 +200,22 @@ def test_clear_errors(tmp_path):
         model().fit(X, y).predict(leansvm.open_dataset(path, features=["b"]))
     with pytest.raises(ValueError, match="score needs the targets"):
         model().fit(data).score(leansvm.open_dataset(path, features=["a", "b"]))
+
+
+@pytest.mark.parametrize("given", [None, "csv"])
+def test_no_files_and_files_of_two_formats_are_refused(tmp_path, given):
+    with pytest.raises(ValueError, match=r"found no files in \[\]"):
+        leansvm.open_dataset([], format=given)
+    with pytest.raises(ValueError, match="found no files in"):
+        leansvm.open_dataset(tmp_path, format=given)
+    files = [write(table(y=y), tmp_path / f"a.{kind}", kind) for kind in ("csv", "parquet")]
+    for source in (tmp_path, files, files[::-1]):
+        with pytest.raises(ValueError) as caught:
+            leansvm.open_dataset(source, format=given)
+        if given is None:
+            assert "mixes files of the formats csv and parquet: pass a list" in str(caught.value)
+        else:
+            assert "a.parquet" in str(caught.value) and str(caught.value).isprintable()
 
 
 def changed(name, row, value, **columns):

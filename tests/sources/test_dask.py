@@ -15,6 +15,7 @@ from sklearn.datasets import make_moons
 from leansvm import LSSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.kernels import Kernel
+from tests.loops import case
 from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 da = pytest.importorskip("dask.array", reason="dask is not installed")
@@ -73,6 +74,37 @@ def test_targets_in_memory_and_balanced_weights(scheduler):
     expected = model.fit(X[:300], y[:300]).decision_function(X)
     model.fit(rows[:300], da.from_array(y[:300], chunks=70))
     assert_allclose(model.decision_function(X), expected, atol=1e-8)
+
+
+def test_parquet_frames_of_which_dask_joins_partitions(scheduler, tmp_path):
+    import dask.dataframe as dd
+    import pandas as pd
+
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": NAMES[::-1], "y": y, "w": y + 1.0})
+    files = [str(tmp_path / f"{i}.parquet") for i in range(4)]
+    for i, file in enumerate(files):
+        table.iloc[[0, 90, 90, 250, 400][i] : [90, 90, 250, 400][i]].to_parquet(file)
+    frame = dd.read_parquet(files)
+    rows, target, weight = frame[["a", "b", "c"]], frame.y, frame.w
+    assert len(target.to_delayed()) < len(rows.to_delayed())  # what this test is about
+    model = PlainSparseLSSVC(C=10.0, gamma=1.0, basis=np.arange(0, 400, 20))
+    expected = model.fit(table[["a", "b", "c"]], y, table.w).decision_function(table)
+    for given in (
+        (rows, target, weight),
+        (frame.persist()[["a", "b", "c"]], target.persist(), weight),
+        (rows, y, table.w),
+        (rows, table.y, weight),
+        (rows, target.values, weight),
+    ):
+        with case(types=[type(part).__name__ for part in given]):
+            found = model.fit(*given).decision_function(rows).compute()
+            assert_allclose(found, expected, atol=1e-8)
+    with pytest.raises(ValueError, match="X has 400 rows, y has 399"):
+        model.fit(rows, y[:399])
+    exact = LSSVC(10.0, gamma=1.0)
+    expected = exact.fit(table[["a", "b", "c"]], y).decision_function(table)
+    found = exact.fit(rows, y).decision_function(rows).compute()
+    assert_allclose(found, expected, atol=1e-8)
 
 
 def test_partial_fit_adds_a_collection(scheduler):

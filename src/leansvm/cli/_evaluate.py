@@ -248,6 +248,17 @@ def metric_of(pipeline: Any) -> tuple[str, Any]:
     return ("accuracy", accuracy_score) if is_classifier(pipeline) else ("R²", r2_score)
 
 
+def check_folds(n_folds: int, y: np.ndarray, classifies: bool) -> None:
+    """Refuse more folds than the smallest class has rows."""
+    most, why = len(y), f"there are {len(y):,} rows"
+    if classifies:
+        counts = np.unique(y, return_counts=True)[1]
+        most = int(counts.min() if counts.min() > 1 else counts.max())
+        why = f"the {'smallest' if counts.min() > 1 else 'largest'} class has {most:,} rows"
+    if n_folds > most:
+        raise UsageError(f"--cv {n_folds}: {why}, so there can be at most {most:,} folds")
+
+
 def splits_of(
     y: np.ndarray, n_folds: int, seed: int, classes: np.ndarray | None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:

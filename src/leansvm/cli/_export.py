@@ -84,6 +84,12 @@ def export(
         {"output_file": output_file, "bytes": len(content), **trial},
         f"wrote {output_file}: {len(content):,} bytes; {words}",
     )
+    changed = trial.get("different_labels")
+    if changed and numbers in ("float16", "int8"):
+        output.say(
+            f"note: rounding to {numbers} changes {changed:,} of {trial['rows']:,} labels. "
+            f"leansvm.export.compress compares the types on rows of your own"
+        )
 
 
 def _c_name(stem: str) -> str:

@@ -91,6 +91,10 @@ def prepare(
         from leansvm.cli._evaluate import prepare_leave_one_out
 
         prepare_leave_one_out(run.model, settings, grid)
+    elif isinstance(folds, int) and folds > AUTO_FOLDS:  # so few folds become fewer, with a note
+        from leansvm.cli._evaluate import check_folds
+
+        check_folds(folds, run.y, run.task == "classification")
 
 
 def check_places(*outputs: Path | None, inputs: Sequence[Path] = ()) -> None:

@@ -25,11 +25,16 @@ class KeepsRows(KernelMachine):
 
     @cached_property
     def loo_residuals_(self) -> Any:
-        """Leave-one-out residuals; computed here after a large fit, else set by `publish`."""
-        by_loo = isinstance(self.C, str) and self.C == "loo"
-        if not by_loo or "left_out_on" not in vars(self).get("fit_report_", ()):
-            name = type(self).__name__
+        """Leave-one-out residuals; computed here after a large fit or loading."""
+        by_loo, name = isinstance(self.C, str) and self.C == "loo", type(self).__name__
+        large = "left_out_on" in vars(self).get("fit_report_", ())
+        if not by_loo or not (large or self._saved_small):
             raise AttributeError(f"{name!r} object has no attribute 'loo_residuals_'")
+        if vars(self).get("_rows") is None:
+            raise AttributeError(
+                f"This {name} was loaded from a file or copied without loo_residuals_: call "
+                f"keep_rows(X, y) with its training rows first."
+            )
         with tiles_within(self.cache_size):
             return self._in_shape(self._ask().residuals(self._values))
 

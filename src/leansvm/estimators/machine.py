@@ -116,7 +116,8 @@ class Machine(Saved, CallbackSupport, Documented):
         Number of iterations, the largest over all outputs; 1 for direct solvers.
     fit_report_ : dict
         Solver used, objective, residual and gap, iterations, rows, basis size, bytes, seconds by
-        phase, and notes about the solver and about choices made on a sample.
+        phase, phases that a limit or a callback ended ("ended_early"), and notes about the solver
+        and about choices made on a sample.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
     """
@@ -328,14 +329,17 @@ class Run:
         It returns True if the steps should end: if a callback asks for it, or if ``share`` of the
         time limit is used up before step ``last``.
         """
-        tasks = self.tasks
-        if tasks is None and (share is None or self.watch.limit == np.inf):
+        tasks, watch = self.tasks, self.watch
+        if tasks is None and (share is None or watch.limit == np.inf):
             return None
 
         def one(iteration: int, residual: float = 0.0) -> bool:
             step(_STEP_WEIGHT)
             ends = share is not None and iteration < last and out_of_time(share)
-            return (tasks is not None and tasks.step(tasks.steps, name)) or ends
+            asked = tasks is not None and tasks.step(tasks.steps, name)
+            if asked:
+                watch.stopped += watch.inside[:1]
+            return asked or ends
 
         return one
 
@@ -380,7 +384,6 @@ def running(
     finally:
         watching.reset(token)
     if watch.cut:
-        estimator.fit_report_["ended_early"] = list(watch.cut)
         warn(
             estimator,
             f": time_limit={estimator.time_limit:g} s ended {' and '.join(watch.cut)} early. The "

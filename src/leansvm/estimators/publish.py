@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
+from leansvm._phases import watching
 from leansvm._sklearn import level_of_user
 from leansvm.estimators.read import ROW_ATTRIBUTES, TrainingData
 from leansvm.estimators.targets import to_units
@@ -87,7 +88,9 @@ def publish(
         estimator.cv_curve_ = solution.curve
     report = dict(zip(_CERTIFIES, attrgetter(*_CERTIFIES)(solution), strict=True))
     report |= {"rows": data.n_positive, "basis": len(solution.coef), "outputs": data.n_outputs}
-    report |= {"bytes": solution.bytes, **solution.details}
+    watch = watching.get()
+    report |= {"bytes": solution.bytes, "ended_early": watch.ended_early if watch else []}
+    report |= solution.details
     if learned is not None:
         report["learning"] = learned
         seconds = {"learn": float(sum(learned["seconds"].values())), **seconds}

@@ -37,6 +37,7 @@ from leansvm.rows import (
     Targets,
     canonical_order,
     check_budget,
+    is_dask,
     merge_equal_rows,
     one_vs_rest,
     source_of,
@@ -287,6 +288,8 @@ def validate(
     With ``reset``, a table with text, dates or missing values is returned as `TableRows`, which
     `encoded` turns into numbers later. Without it, the encoder of the fit returns numbers at once.
     """
+    if is_dask(X):
+        X = X.compute()
     if not reset and "table_" in vars(estimator):
         return transformed(estimator, X, y, **kwargs)
     pairwise = estimator.kernel == "precomputed"

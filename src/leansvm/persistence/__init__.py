@@ -90,6 +90,8 @@ def save(
 
     Raises
     ------
+    NotFittedError
+        The model is not fitted; nothing was written.
     UntrustedTypesError
         The model holds types that :func:`load` would refuse; nothing was written.
     ModelFileError
@@ -273,26 +275,43 @@ def _build(
         if types is not None:
             model = _plain.build(schema, parts, types)
             check_objects(model)
-            return _estimator(model, path, saving)
-        parts[_archive.SCHEMA] = json.dumps(schema).encode()
-        file = io.BytesIO(_archive.archive_of(parts))  # nothing in it is packed
+        else:
+            parts[_archive.SCHEMA] = json.dumps(schema).encode()
+            file = io.BytesIO(_archive.archive_of(parts))  # nothing in it is packed
+            found = set(_skops().get_untrusted_types(file=file))
         del parts
-        found = set(_skops().get_untrusted_types(file=file))
+    if types is not None:
+        return _fitted(model, path, saving)
     unknown = sorted(found - trusted_types() - trusted)
     if unknown:
         raise UntrustedTypesError(path, unknown, saving=saving)
     with _damage_of(path, saving):
         model = _skops().load(file, trusted=sorted(found))
         check_objects(model)
-    return _estimator(model, path, saving)
+    return _fitted(model, path, saving)
 
 
-def _estimator(model: Any, path: Path, saving: bool) -> Any:
-    """Return what was built; refuse anything without a method `fit`."""
-    if hasattr(type(model), "fit"):
-        return model
-    done = "was not written: the model" if saving else "is not a model file: what it holds"
-    raise ModelFileError(f"{path} {done} is of type {type(model).__name__}, not an estimator")
+def _fitted(model: Any, path: Path, saving: bool) -> Any:
+    """Return what was built; refuse anything without a method `fit`, and unfitted models."""
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    name = type(model).__name__
+    if not hasattr(type(model), "fit"):
+        done = "was not written: the model" if saving else "is not a model file: what it holds"
+        raise ModelFileError(f"{path} {done} is of type {name}, not an estimator")
+    try:
+        with _damage_of(path, saving):
+            check_is_fitted(model)
+    except ModelFileError as error:
+        if not isinstance(error.__cause__, NotFittedError):
+            raise
+        if saving:
+            words = f"{path} was not written: this {name} is not fitted. Call fit before you save."
+            raise NotFittedError(words) from None
+        words = f"{path} holds a {name} that is not fitted: save it again after fit"
+        raise ModelFileError(words) from None
+    return model
 
 
 @cache

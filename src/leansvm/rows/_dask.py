@@ -78,27 +78,54 @@ class Partitions:
         if part is None:
             return None
         if not hasattr(part, "dask"):
-            if self.sizes is None:
-                raise ValueError(
-                    f"{name} must be a Dask collection too, since the chunks of X have unknown "
-                    f"sizes; or call X.compute_chunk_sizes() before."
-                )
             import dask.array as da
 
             part = da.from_array(np.asarray(part), chunks=-1)
+            self.sizes = self.sizes or lengths_of(self.X)
         known = getattr(part, "chunks", None)
         if known is not None and self.sizes is not None and not np.isnan(known[0]).any():
-            if part.shape[0] != sum(self.sizes):
-                raise ValueError(f"X has {sum(self.sizes)} rows, {name} has {part.shape[0]}.")
+            self._check_length(name, part.shape[0])
             part = part.rechunk({0: tuple(self.sizes)})
         parts = delayed_parts(part)
-        if len(parts) != len(self.X):
-            raise ValueError(
-                f"X has {len(self.X)} partitions, {name} has {len(parts)} after Dask's "
-                f"optimisation: persist the whole frame and take X and {name} from it, or "
-                f"repartition one of them."
-            )
-        return parts
+        if len(parts) == len(self.X):
+            return parts
+        self.sizes = self.sizes or lengths_of(self.X)
+        lengths = lengths_of(parts)
+        self._check_length(name, sum(lengths))
+        return regrouped(parts, lengths, self.sizes)
+
+    def _check_length(self, name: str, n_rows: int) -> None:
+        if self.sizes is not None and n_rows != sum(self.sizes):
+            raise ValueError(f"X has {sum(self.sizes)} rows, {name} has {n_rows}.")
+
+
+def lengths_of(parts: list[Any]) -> list[int]:
+    """Compute the numbers of rows of delayed partitions."""
+    import dask
+
+    return list(dask.compute(*(dask.delayed(len)(part) for part in parts)))
+
+
+def regrouped(parts: list[Any], lengths: list[int], wanted: list[int]) -> list[Any]:
+    """Return the same rows in delayed partitions of the wanted lengths.
+
+    Dask joins the partitions of a Parquet frame of which few columns are used, so y can have fewer
+    than X although the user sees as many.
+    """
+    import dask
+
+    given, ends = np.cumsum([0, *lengths]), np.cumsum(wanted)
+    found = []
+    for end, n in zip(ends.tolist(), wanted, strict=True):
+        first = max(int(np.searchsorted(given, end - n, side="right")) - 1, 0)
+        last = max(int(np.searchsorted(given, end)), first + 1)
+        start = end - n - int(given[first])
+        found.append(dask.delayed(_rows_of)(parts[first:last], start, n))
+    return found
+
+
+def _rows_of(parts: list[Any], start: int, n: int) -> NDArray[Any]:
+    return np.concatenate([np.asarray(part) for part in parts])[start : start + n]
 
 
 def starts_of(sizes: list[int]) -> tuple[int, NDArray[np.intp]]:
@@ -137,13 +164,11 @@ class LocalPartitions(StreamSource):
     """Partitions that the local scheduler computes whenever a pass needs them."""
 
     def __init__(self, partitions: Partitions) -> None:
-        import dask
-
         self._partitions = partitions
         partitions.describe(self)
         sizes = partitions.sizes
         if sizes is None:
-            sizes = list(dask.compute(*(dask.delayed(len)(part) for part in partitions.X)))
+            sizes = lengths_of(partitions.X)
         self.n_rows, self._starts = starts_of(sizes)
 
     def place(self, row: int, part: str, column: int) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._extras import needs
+from leansvm.rows._arrow import kind_of, missing_values, to_numpy, without_bytes
 from leansvm.rows._stream import ALL_PARTS, Batch, StreamSource
 
 _FORMATS = {"arrow": "ipc", "feather": "feather", "ipc": "ipc", "csv": "csv", "parquet": "parquet"}
@@ -61,25 +63,35 @@ def open_dataset(
     array(['yes'], dtype='<U3')
     """
     try:
+        import pyarrow
         import pyarrow.dataset as arrow
     except ImportError as error:
         raise ImportError(needs("open_dataset", "pyarrow", "files")) from error
-    if not isinstance(source, arrow.Dataset):
-        several = isinstance(source, list | tuple)
-        paths = [str(path) for path in source] if several else str(source)
-        source = arrow.dataset(paths, format=_format_of(source, format))
-    return Dataset(source, target, sample_weight, features)
+    try:
+        if not isinstance(source, arrow.Dataset):
+            several = isinstance(source, list | tuple)
+            paths = [str(path) for path in source] if several else str(source)
+            source = arrow.dataset(paths, format=_format_of(paths, format))
+        return Dataset(source, target, sample_weight, features)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(without_bytes(error)) from None
 
 
-def _format_of(source: Any, format: str | None) -> str:
+def _format_of(source: str | list[str], format: str | None) -> str:
+    paths = [Path(path) for path in ([source] if isinstance(source, str) else source)]
+    if len(paths) == 1 and paths[0].is_dir():
+        found = (path for path in sorted(paths[0].rglob("*")) if path.name[0] not in "._")
+        paths = [path for path in found if path.is_file()]
+    if not paths:
+        raise ValueError(f"open_dataset found no files in {source!r}.")
     if format is None:
-        from pathlib import Path
-
-        first = Path(source[0] if isinstance(source, list | tuple) else source)
-        if first.is_dir():
-            found = (path for path in sorted(first.rglob("*")) if path.is_file())
-            first = next((path for path in found if path.name[0] not in "._"), first)
-        format = first.suffix.lstrip(".").lower()
+        suffixes = [path.suffix.lstrip(".").lower() for path in paths]
+        format, kinds = suffixes[0], {_FORMATS[name] for name in suffixes if name in _FORMATS}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"{source} mixes files of the formats {' and '.join(sorted(kinds))}: pass a list "
+                f"of files of one format."
+            )
     if format not in _FORMATS:
         raise ValueError(
             f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r} for {source}."
@@ -123,7 +135,7 @@ class _Piece:
                 reader = parquet.ParquetFile(file, metadata=self.fragment.metadata)
                 yield from reader.iter_batches(n_rows, [g.id for g in groups], columns)
         except ArrowInvalid as error:
-            raise ValueError(f"{self.path}: {error}") from error
+            raise ValueError(f"{self.path}: {without_bytes(error)}") from None
 
 
 class Dataset(StreamSource):
@@ -158,7 +170,7 @@ class Dataset(StreamSource):
         self.feature_names: list[str] = names if features is None else list(features)
         self.n_features = len(self.feature_names)
         self._check_columns(special)
-        kinds = {_kind_of(dataset.schema.field(name).type) for name in self.feature_names}
+        kinds = {kind_of(dataset.schema.field(name).type) for name in self.feature_names}
         self.is_table = not kinds <= {"numbers", "booleans"}
         types = {str(dataset.schema.field(name).type) for name in self.feature_names}
         self.dtype = np.dtype(np.float32 if types <= {"float", "halffloat"} else np.float64)
@@ -203,7 +215,7 @@ class Dataset(StreamSource):
                 f"The data set has no column {name!r}; it has {self._dataset.schema.names}."
             )
         batches = (b for piece in self._pieces for b in piece.batches([name], 65536))
-        return np.concatenate([_to_numpy(batch.column(name)) for batch in batches])
+        return np.concatenate([to_numpy(batch.column(name)) for batch in batches])
 
     def place(self, row: int, part: str, column: int) -> str:
         """Return file, row group, row and column of a value, in words."""
@@ -275,7 +287,7 @@ class Dataset(StreamSource):
                     )
                 if name not in schema.names:
                     raise ValueError(f"{path} has no column {name!r}; it has {schema.names}.")
-                kinds = [_kind_of(whole[name]), _kind_of(schema.field(name).type)]
+                kinds = [kind_of(whole[name]), kind_of(schema.field(name).type)]
                 if name in self.feature_names:
                     kinds = ["numbers" if kind == "booleans" else kind for kind in kinds]
                 if kinds[0] != kinds[1]:
@@ -295,10 +307,10 @@ class Dataset(StreamSource):
             X = self._table(batch) if self.is_table else self._features(batch)
         y = weight = None
         if "y" in parts and self.target:
-            columns = [_to_numpy(batch.column(name)) for name in self.target]
+            columns = [to_numpy(batch.column(name)) for name in self.target]
             y = columns[0] if self.single_target else np.column_stack(columns)
         if "weight" in parts and self.sample_weight is not None:
-            weight = _to_numpy(batch.column(self.sample_weight))
+            weight = to_numpy(batch.column(self.sample_weight))
         return Batch(X, y, weight)
 
     def _table(self, batch: Any) -> Any:
@@ -307,7 +319,7 @@ class Dataset(StreamSource):
         return pyarrow.Table.from_batches([batch.select(self.feature_names)])
 
     def _features(self, batch: Any) -> NDArray[Any]:
-        columns = [_to_numpy(batch.column(name)) for name in self.feature_names]
+        columns = [to_numpy(batch.column(name)) for name in self.feature_names]
         X = np.empty((batch.num_rows, len(columns)), self.dtype)
         for start in range(0, batch.num_rows, _CACHED_ROWS):
             rows = slice(start, start + _CACHED_ROWS)
@@ -316,34 +328,13 @@ class Dataset(StreamSource):
         return X
 
 
-def _to_numpy(column: Any) -> NDArray[Any]:
-    if hasattr(column, "dictionary_decode") and str(column.type).startswith("dictionary"):
-        column = column.dictionary_decode()
-    return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _kind_of(typ: Any) -> str:
-    """Return in a word what a column of an Arrow type holds."""
-    import pyarrow.types as kind
-
-    if kind.is_dictionary(typ):
-        typ = typ.value_type
-    if kind.is_integer(typ) or kind.is_floating(typ):
-        return "numbers"
-    if kind.is_boolean(typ) or kind.is_null(typ):
-        return "booleans" if kind.is_boolean(typ) else "nothing"
-    if kind.is_string(typ) or kind.is_large_string(typ):
-        return "text"
-    return "dates" if kind.is_timestamp(typ) or kind.is_date(typ) else f"values of type {typ}"
-
-
 def _has_gaps(piece: _Piece, columns: list[str]) -> bool:
     """Whether a file or row group has missing numbers: null, or NaN, which no file counts."""
     from pyarrow.types import is_floating
 
     groups = getattr(piece.fragment, "row_groups", None)
     if groups is not None:
-        counts = [_missing(piece.fragment.metadata.row_group(g.id), columns) for g in groups]
+        counts = [missing_values(piece.fragment.metadata.row_group(g.id), columns) for g in groups]
         if None not in counts:
             if any(counts):
                 return True
@@ -352,22 +343,9 @@ def _has_gaps(piece: _Piece, columns: list[str]) -> bool:
     for batch in piece.batches(columns, 65536) if columns else ():
         for column in batch.columns:
             floats = is_floating(column.type) and not column.null_count
-            if column.null_count or (floats and np.isnan(_to_numpy(column)).any()):
+            if column.null_count or (floats and np.isnan(to_numpy(column)).any()):
                 return True
     return False
-
-
-def _missing(group: Any, columns: list[str]) -> int | None:
-    """Return how many values of a row group are null; None if it does not say."""
-    found = 0
-    for i in range(group.num_columns):
-        column = group.column(i)
-        if column.path_in_schema in columns:
-            statistics = column.statistics
-            if statistics is None or not statistics.has_null_count:
-                return None
-            found += statistics.null_count
-    return found
 
 
 def _pieces(dataset: Any) -> list[_Piece]:
