@@ -237,7 +237,7 @@ def test_a_column_that_is_missing_at_predict_is_named():
         ValueError, match=r"no columns 't', 'b', .*; .* are 'x', 'c'\. .*X\['t'\] = "
     ):
         model.predict(table[["x", "c"]])
-    with pytest.raises(ValueError, match=r"X has no columns; the model needs '"):
+    with pytest.raises(ValueError, match=r"X has no columns; the model needs columns '"):
         model.predict(pd.DataFrame([{}]))
     table["t"] = None
     assert np.isfinite(model.predict(table)).all()

@@ -19,6 +19,7 @@ from leansvm._sklearn import level_of_user
 from leansvm.basis.features import KernelFeatures
 from leansvm.dual import solvers
 from leansvm.dual.active_set import ActiveSet
+from leansvm.dual.left_out import with_left_out
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.lssvm import DualMachine
 from leansvm.estimators.machine import POSITIVE, running, stored
@@ -233,6 +234,8 @@ class L2SVC(Classifier, DualMachine):
                 options: Any = {"tol": self.tol, "max_iter": self.max_iter}
                 with solvers.explain_failure(problem.kernel):
                     solution = active_set.solve(float(self.C), left_out=self.calibrate, **options)
+                if self.calibrate:
+                    solution = with_left_out(problem, solution)
                 active_set.problem = replace(active_set.problem, on_iteration=None)
                 publish(self, data, kernel, self._with_support(problem, data, solution))
             self._sequence, self._has_batches = (active_set, data.weight), True

@@ -294,15 +294,19 @@ def _build(
 def _fitted(model: Any, path: Path, saving: bool) -> Any:
     """Return what was built; refuse anything without a method `fit`, and unfitted models."""
     from sklearn.exceptions import NotFittedError
+    from sklearn.model_selection import FixedThresholdClassifier
     from sklearn.utils.validation import check_is_fitted
 
     name = type(model).__name__
     if not hasattr(type(model), "fit"):
         done = "was not written: the model" if saving else "is not a model file: what it holds"
         raise ModelFileError(f"{path} {done} is of type {name}, not an estimator")
+    predicts = model
+    if isinstance(model, FixedThresholdClassifier) and not hasattr(model, "estimator_"):
+        predicts = model.estimator  # fitted before: the threshold itself has nothing to fit
     try:
         with _damage_of(path, saving):
-            check_is_fitted(model)
+            check_is_fitted(predicts)
     except ModelFileError as error:
         if not isinstance(error.__cause__, NotFittedError):
             raise
