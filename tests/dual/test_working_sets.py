@@ -238,7 +238,7 @@ def test_classes_side_by_side_give_the_same(monkeypatch):
 
 @pytest.mark.parametrize("A", [0.0, 2.0, np.inf])
 def test_left_out_residuals_are_those_of_the_active_set(A):
-    found = WorkingSets(problem(A)).solve(1.0, tol=TOL, max_iter=100, left_out=True)
+    found = WorkingSets(problem(A)).solve(1.0, tol=TOL, max_iter=100, left_out=np.inf)
     other = ActiveSet(problem(A)).solve(1.0, tol=1e-12, max_iter=100, left_out=True)
     assert found.left_out is not None and other.left_out is not None
     assert_allclose(found.left_out, other.left_out, atol=1e-6)

@@ -248,7 +248,7 @@ def joined_solution(
         converged,
         "" if converged else advice or stopped,
         weights,
-        np.column_stack(residuals) if residuals else None,
+        np.column_stack(residuals) if len(residuals) == len(outputs) else None,
         details={"violation": violation, "rows_kept_out": rows_kept_out, "factor": counts or {}},
         bytes=problem.bytes,
     )

@@ -57,6 +57,7 @@ _FEWEST_SWEEPS, _MOST_SWEEPS = 10, 100
 _MOST_ROWS_UNSTORED = 200_000  # a sweep that computes its rows takes minutes there
 
 _SWEEP_ROWS = 85  # rows for which a sweep more is affordable beside the active set (measured)
+_FEW_SUPPORT = 1500  # support vectors beyond which another fit, without a fold, takes less time
 _MANY_SUPPORT = 0.4
 _SUPPORT_SAMPLE, _SUPPORT_TOL, _SUPPORT_SWEEPS = 500, 1e-2, 50
 
@@ -128,7 +129,8 @@ def solve_hinge(
     sets = WorkingSets(problem)
     if isinstance(C, np.ndarray):
         return _best_left_out(problem, C, sets, None, **options)
-    solution = sets.solve(C, **options)
+    left_out = options.get("left_out", False)
+    solution = sets.solve(C, **options | {"left_out": _FEW_SUPPORT if left_out else 0})
     if solution is not None:
         return solution
     problem = sets.problem
@@ -175,7 +177,7 @@ def _best_left_out(
     for i in np.argsort(candidates, kind="stable").tolist():
         solution = None
         if sets is not None and active is None:
-            solution = sets.solve(float(candidates[i]), **options)
+            solution = sets.solve(float(candidates[i]), **options | {"left_out": np.inf})
             problem = sets.problem
         if solution is None:
             active = active or ActiveSet(problem, max_support=max_support)
@@ -300,7 +302,8 @@ def solve_dual(
             solution = with_left_out(problem, solution)
         if left_out and solution.left_out is None:
             with problem.phases("left out"):
-                residuals = _residuals_of_folds(problem, solve, solution.bytes)
+                needs_all_values = (family, name) != ("hinge", "auto")
+                residuals = _residuals_of_folds(problem, solve, solution.bytes, needs_all_values)
                 solution = replace(solution, left_out=residuals)
     return solution
 
@@ -332,12 +335,13 @@ def check_solver(
 
 
 def _residuals_of_folds(
-    problem: DualProblem, solve: Callable[[DualProblem], Solution], known: int
+    problem: DualProblem, solve: Callable[[DualProblem], Solution], known: int, shares: bool
 ) -> Array:
     """Return y - f of rows in the model without their fold; NaN for rows in no such fold.
 
-    A fold is every fifth row, class by class; as many are solved as it takes for 1,000 rows. They
-    share one kernel matrix if that fits beside ``known`` bytes, the need of the whole problem.
+    A fold is every fifth row, class by class; as many are solved as it takes for 1,000 rows. If
+    there are several and ``shares``, they share one kernel matrix if that fits beside ``known``
+    bytes, the need of the whole problem.
     """
     Y, m = problem.Y, len(problem.Y)
     fold, rows = np.empty(m, dtype=np.intp), np.arange(m) if problem.rows is None else problem.rows
@@ -345,7 +349,12 @@ def _residuals_of_folds(
     if not problem.kernel.precomputed:
         keys = row_hashes(Block(0, m, rows_at(problem.X, rows), Y, None))
         on_host, shared = foreign_namespace(problem.X) is None, 8 * m * m
-        if on_host and known + 2 * shared <= problem.budget:
+        if (
+            shares
+            and m < _C_FOLDS * _ENOUGH_LEFT_OUT
+            and on_host
+            and known + 2 * shared <= problem.budget
+        ):
             K = gram(problem.reserve(shared, "The fit"))
             left = problem.budget - shared
             problem = replace(problem, X=K, kernel=Kernel("precomputed"), rows=None, budget=left)

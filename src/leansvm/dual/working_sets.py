@@ -99,13 +99,12 @@ class WorkingSets:
         needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs + 2 * rank)
         self.needed = needed + 8 * rank**2 * (n_outputs + 4) + product_bytes(problem)
 
-    def solve(
-        self, C: float, *, tol: float, max_iter: int, left_out: bool = False
-    ) -> Solution | None:
+    def solve(self, C: float, *, tol: float, max_iter: int, left_out: float = 0) -> Solution | None:
         """Solve on working sets until no row outside of them has an error, for all outputs.
 
-        Returns None if another solver will be faster, or fit. ``left_out`` asks for the residuals
-        of a model without each row, at fixed support sets.
+        Returns None if another solver will be faster, or fit. If outputs have at
+        most about ``left_out`` support vectors, the solution has the residuals of models without
+        each row, at fixed support sets.
         """
         if not self.problem.fits(self.needed):
             return None
@@ -131,11 +130,14 @@ class WorkingSets:
                         break
                 else:
                     return None
+                found = [output.found for output in outputs if output.found is not None]
+                sizes = np.array([np.count_nonzero(one.point.beta) for one in found], np.float64)
+                if np.mean(sizes**3) <= left_out**3:  # of factors, one for each output
+                    found = [self._left_out(one) for one in found]
         except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
             return None
         finally:
             del self.matrix  # it may hold all kernel values
-        found = [output.found for output in outputs if output.found is not None]
         return joined_solution("working-set", self.problem, C, found, tol)
 
     def _begin(self, low_rank: Nystrom) -> list[_ClassSet]:
@@ -165,7 +167,7 @@ class WorkingSets:
         # beside K_WW a thread holds rows of Z and the system of a few rows
         factored = 3 * min(_FACTORED_SUPPORT, rows[-1]) ** 2
         work = 8 * at_once * (rows[-1] * (self.rank + 1) + factored)
-        work += 2 * 8 * rows[-1] ** 2 if self.left_out else 0  # a factor, and panels
+        work += 2 * 8 * min(rows[-1], self.left_out) ** 2  # a factor, and panels
         keep = self.problem.fits(int(self.planned + work + sizes.sum()))
         needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
         if not keep and not self.problem.fits(needed):
@@ -264,11 +266,8 @@ class WorkingSets:
             point = Point(beta.copy(), output.point.b, product + output.point.b)
             output.violation = hinge.distance(point)
             if output.violation <= self.tol or output.n_iter >= self.max_iter or output.stopped:
-                S, residuals, output.K = np.flatnonzero(beta), None, None
-                if self.left_out:
-                    residuals = left_out_residuals(self.matrix.block(S, S), hinge, S, point)
-                certificate = beta, product, output.violation, output.n_iter, residuals
-                output.found = HingeOutput(hinge, point, *certificate)
+                certificate = beta, product, output.violation, output.n_iter
+                output.found, output.K = HingeOutput(hinge, point, *certificate), None
                 continue
             e = hinge.errors(point)
             outside = np.ones(m, np.bool_)
@@ -279,6 +278,12 @@ class WorkingSets:
             output.e, output.point = e[W], Point(beta[W], point.b, point.f[W])
             lacking.append(output)
         return lacking
+
+    def _left_out(self, found: HingeOutput) -> HingeOutput:
+        """Add the residuals of models without each row, at a fixed support set."""
+        S = np.flatnonzero(found.point.beta)
+        K = self.matrix.block(S, S)
+        return found._replace(left_out=left_out_residuals(K, found.hinge, S, found.point))
 
     def _products(self, B: Array, todo: list[_ClassSet]) -> Array:
         """Return K B: output by output with its K_WW if that takes fewer new kernel values."""

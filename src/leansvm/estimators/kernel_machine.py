@@ -117,10 +117,11 @@ class KernelMachine(Machine):
         return not self._learns_scales and np.ndim(self.gamma) == 0
 
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
-        """Return the work of three phases: 1,500 rows; folds, if rows are few; 4,000 rows."""
+        """Return the work of three phases: 1,500 rows; folds, if rows are few; 4,000 or 8,000."""
         if not self._learns_scales:
             return {}
-        short, long = min(n_rows, 1500) / 1500, min(n_rows, 4000) / 4000
+        short = min(n_rows, 1500) / 1500
+        long = min(n_rows, 4000) / 4000 if n_rows <= 15_000 else 2.0
         folds = 3.0 * short if n_rows < max(2000, 50 * n_features) else 0.0
         first, second = 2.2 + 0.01 * n_features, 1.2 + 0.01 * n_features
         return {"first": first * short, "guard": folds, "second": second * long}

@@ -49,8 +49,9 @@ MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # parts of kernel="auto"; 
 _ROWS_TO_LEARN = 13  # to learn anything from
 _FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
 _LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # a line is enough below this log S, and so close to others
-_ROWS_PER_FEATURE = 50  # of the sample, if they are more than a search needs
-_LARGEST_SAMPLE = 8000  # most rows of the sample, if there are very many features
+# rows of the sample: so many a feature if that is more than a search needs, but not more than this;
+# the largest sample if there are many rows, whose fit takes longer than the search
+_ROWS_PER_FEATURE, _LARGEST_SAMPLE, _MANY_ROWS = 50, 8000, 15_000
 # features below such a share of the largest scale may be dropped if S rises by no more than this
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
@@ -118,8 +119,9 @@ def learn_kernel(
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
         last = ON_FAST_DEVICES if fast else SECOND  # on more rows if there are many features
-        wanted = min(_ROWS_PER_FEATURE * blocks.n_features, _LARGEST_SAMPLE)
-        last = last._replace(rows=max(last.rows, wanted))
+        many = blocks.n_rows > _MANY_ROWS
+        wanted = _LARGEST_SAMPLE if many else _ROWS_PER_FEATURE * blocks.n_features
+        last = last._replace(rows=max(last.rows, min(wanted, _LARGEST_SAMPLE)))
         usual: Any = {"free_bias": bias_penalty == 0, "budget": budget // 2, "mixture": several}
         sample = draw_sample(blocks, last.rows, rng, **usual, groups=groups, numeric=numeric)
     single = len(sample.X) > ROWS_IN_DOUBLE and not fast

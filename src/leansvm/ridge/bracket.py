@@ -57,7 +57,8 @@ def solve_by_some_rows(
     if evaluation is None:
         given = len(equations.shift), criterion.basis_rows, criterion.seed, model is not None
         evaluation = draw_evaluation_rows(blocks, *given)
-        evaluation.blocks.map(keep_rows_of_Z, equations.features, equations.shift)
+        if several:  # a single model reads them once
+            evaluation.blocks.map(keep_rows_of_Z, equations.features, equations.shift)
     errors = partial(left_out_errors, evaluation.blocks, equations, judge=criterion.judge)
     if several:
         if known is not None and criterion.judge != "squared":  # by which sizes were compared

@@ -153,7 +153,7 @@ def draw_evaluation_rows(
         count = max(count, min(_CALIBRATION_ROWS, int(_WORK_OF_ALL_ROWS / columns**2)))
     drawn = draw_for_all(blocks, count, rng, basis_rows)
     outside = basis_rows is None or len(basis_rows) > 0  # or basis rows count, as others are few
-    return EvaluationRows(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
+    return EvaluationRows(drawn, drawn.as_rows(blocks, 3 * (columns + 1)), outside)
 
 
 # ---------------------------------------------------------------------------- the pass over rows

@@ -20,7 +20,7 @@ from leansvm.rows import Block, RowBlocks, check_points, declare
 
 Array = NDArray[np.float64]
 FIRST_ROWS = 256  # rows whose means shift the sums
-MATRICES = 7  # r x r in memory at once: the factor, sums, new products, work space
+MATRICES = 8  # r x r in memory at once: the factor, sums, new products, work space
 
 
 @dataclass
