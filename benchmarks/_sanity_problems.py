@@ -189,7 +189,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "10 to 20 linear classes": (
         linear_classes,
-        _variants(_NUMBERS, rows=(400, 1000), classes=(10, 20), columns=(5, 15)),
+        _variants(_NUMBERS, rows=(400, 1000, 3000), classes=(10, 20), columns=(5, 15)),
     ),
     "linear": (linear, _variants(rows=(50, 600), columns=(3, 12), noise=(0.1, 1.0))),
     "additive": (additive, _variants(rows=(100, 800), columns=(4, 10))),

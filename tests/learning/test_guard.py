@@ -67,6 +67,16 @@ def test_a_line_is_chosen_where_classes_that_are_combined_have_straight_borders(
     assert (told["chosen"] == "linear") == maps
 
 
+@pytest.mark.usefixtures("short_search")
+def test_a_line_is_chosen_however_many_rows_there_are():
+    problem = linear_classes(np.random.default_rng(0), rows=2000, classes=10, columns=5)
+    (X, y), _ = problem.split()
+    Y = np.where(y[:, None] == np.unique(y), 1.0, -1.0)
+    told = learn(X, Y, module.MIXTURE, classes=True, maps=True).report["guard"]
+    assert set(told) == {"linear", "learned", "chosen"}  # nothing is learned again
+    assert told["learned"] < told["linear"] and told["chosen"] == "linear"
+
+
 @pytest.mark.parametrize("maps", [False, True])
 def test_no_line_is_chosen_where_the_border_is_curved(maps):
     X = np.random.default_rng(0).normal(size=(300, 3))

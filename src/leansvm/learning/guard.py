@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.learning.search import FOLD, HELD_OUT, ScaleSearch
+from leansvm.learning.search import FOLD, HELD_OUT, Scales, ScaleSearch
 from leansvm.probabilities import class_map, fit_slopes, log_probabilities, mapped
 from leansvm.rows import class_numbers
 
@@ -29,36 +29,42 @@ _FOLDS = 3
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _ROWS_TO_TRUST, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked
 _FEW_OTHERS = 200  # with fewer rows outside of the most frequent class, they are checked, too
+_FAR_BEHIND = 1.2  # of log S of a linear kernel
 _SMALLEST = 1e-8  # 1 - leverage
 
 
 def choose_scales(
-    search: ScaleSearch, kernels: tuple[str, ...], by_line: bool, classes: bool, maps: bool
+    search: ScaleSearch, found: Scales, line: float | None, classes: bool, maps: bool
 ) -> dict[str, Any] | None:
     """Return the held-out error of each candidate and which is ``chosen``; None if not needed.
 
-    ``by_line``: a linear kernel is a candidate. ``classes``: targets are +-1. ``maps``: the model
-    combines the functions of three classes or more.
+    ``found``: what was learned on all rows. ``line``: log S of a linear kernel; None if it is no
+    candidate. ``classes``: targets are +-1. ``maps``: the model combines the functions of three
+    classes or more.
     """
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
     # rows without the most frequent target: if a class is rare, these are its only rows
     _, counts = np.unique(sample.Y, axis=0, return_counts=True)
     many = n >= max(_ROWS_TO_TRUST, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
-    if many or (d == 1 and not by_line) or search.progress.stopped:
+    maps, by_line = maps and sample.Y.shape[1] > 1, line is not None
+    straight = maps and line is not None and line < found.log_loo + _FAR_BEHIND
+    if (many and not straight) or (d == 1 and not by_line) or search.progress.stopped:
         return None
-    names = ("linear",) * by_line + ("one", "shrunk", "learned")
+    folds = 1 if many else _FOLDS
+    names = ("linear",) * by_line + ("one", "shrunk") * (not many) + ("learned",)
     fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
     Y, weight = sample.Y[: len(fold)], sample.weight[: len(fold)]
-    maps = maps and Y.shape[1] > 1
-    predicted = np.empty((len(names), *Y.shape))  # of every row, by models without its fold
-    left_out = np.empty((_FOLDS, len(names), *Y.shape)) if maps else None
-    for k in range(_FOLDS):
+    predicted = np.zeros((len(names), *Y.shape))  # of every row, by models without its fold
+    left_out = np.empty((folds, len(names), *Y.shape)) if maps else None
+    for k in range(folds):
         inside, held_out = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
         rest = replace(sample, X=sample.X[inside], Y=Y[inside], weight=weight[inside])
         inner = replace(search, sample=rest)
-        one = inner.minimise(inner.start(kernels), FOLD, tied=True)
-        learned = inner.minimise(one, FOLD)
-        tried = [one, inner.minimise(learned.shrunk(), FOLD, tied=True), learned]
+        tried = [found]
+        if not many:
+            one = inner.minimise(inner.start(found.kernels), FOLD, tied=True)
+            learned = inner.minimise(one, FOLD)
+            tried = [one, inner.minimise(learned.shrunk(), FOLD, tied=True), learned]
         if by_line:
             tried.insert(0, inner.minimise(inner.start(("linear",)), FOLD, tied=True))
         for j, scales in enumerate(tried):
@@ -69,9 +75,10 @@ def choose_scales(
             if left_out is not None:
                 without = np.maximum(1.0 - weight * leverage, _SMALLEST)[:, None]
                 left_out[k, j] = Y - (Y - values) / without
-    errors = weight * np.square(Y - predicted).mean(axis=2)
+    judged = fold < folds
+    errors = weight[judged] * np.square(Y - predicted)[:, judged].mean(axis=2)
     excess = errors - errors[errors.sum(axis=1).argmin()]
-    close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
+    close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(np.count_nonzero(judged))
     if by_line:
         close[0] = excess[0].mean() <= 0.0
         if classes and not close[0]:
@@ -93,7 +100,7 @@ def _finds_classes(
     high, low = Y.max(axis=0), Y.min(axis=0)  # +-1, in units of the sample
     spread = np.maximum(high - low, np.finfo(np.float64).tiny)
     labels = class_numbers((2.0 * Y - high - low) / spread)
-    losses = []
+    losses, judged = [], fold < (_FOLDS if left_out is None else len(left_out))
     for j, values in enumerate((2.0 * predicted - high - low) / spread):
         if left_out is None:
             losses.append(weight * (class_numbers(values) != labels))
@@ -102,7 +109,8 @@ def _finds_classes(
             inside, held_out = fold != k, fold == k
             B = class_map(own[inside], labels[inside], weight[inside])
             values[held_out] = mapped(values[held_out], B)
-        log_p = log_probabilities(values, fit_slopes(values, labels, weight)[1])
-        losses.append(-weight * log_p[np.arange(len(labels)), labels])
+        values, own_labels, s = values[judged], labels[judged], weight[judged]
+        log_p = log_probabilities(values, fit_slopes(values, own_labels, s)[1])
+        losses.append(-s * log_p[np.arange(len(s)), own_labels])
     gain = losses[1] - losses[0]
-    return bool(gain.mean() > _CLOSE * gain.std() / np.sqrt(len(fold)))
+    return bool(gain.mean() > _CLOSE * gain.std() / np.sqrt(len(gain)))

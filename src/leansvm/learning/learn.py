@@ -147,8 +147,8 @@ def learn_kernel(
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
         with phases("guard"):
-            by_line = several and "linear" in kernels
-            report["guard"] = choose_scales(search, scales.kernels, by_line, classes, maps)
+            line = report["log_loo"].get("linear") if several else None
+            report["guard"] = choose_scales(search, scales, line, classes, maps)
         with phases("second"):
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             if choice in ("linear", "one"):
