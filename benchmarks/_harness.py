@@ -227,7 +227,7 @@ class Report:
         self._judge(what, measured, goal, measured == goal)
 
     def _judge(self, what: str, measured: str, goal: str, met: bool) -> None:
-        self.targets.append(Target(what, measured, goal, None if self.options.quick else met))
+        self.targets.append(Target(what, measured, goal, None if self.options.quick else bool(met)))
 
     def add_timings(self, label: str, timings: dict[str, Summary]) -> None:
         """Store every round under `label` and note the timings that are noisy."""

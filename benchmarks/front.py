@@ -1,14 +1,13 @@
-"""What a newcomer looks at first, from the result files: ``python -m benchmarks.front``.
+"""What the pages say of the result files: ``python -m benchmarks.front``.
 
 Draws the differences from HistGradientBoosting, one bar per table. Fills in the text between the
-marks ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` of README.md, docs/index.md and
-docs/benchmarks.md. Run it after ``tabular``, ``many_rows`` or ``latency``: tests/test_front.py
-fails as long as a page and the results disagree.
+marks ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` of PAGES: here the parts that a newcomer
+looks at first, in `goals` the goals and other benchmarks. Run it after any benchmark:
+tests/test_front.py fails as long as a page and the results disagree.
 """
 
 import json
 import statistics
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,13 @@ from ._cells import MOST_ROWS, Cells, mean_of
 from ._comparison import compare
 from ._harness import RESULTS
 from ._tabular import BOOSTING, OURS, TUNED, TUNED_LIGHTGBM
+from .goals import PARTS as GOALS
+from .goals import paragraph
 from .many_rows import PEERS, SETS, TEST_ROWS, by_set
 from .tabular_figures import table
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "docs/index.md", "docs/benchmarks.md", "docs/user_guide/l2svc.md")
 PICTURE = ROOT / "docs" / "user_guide" / "images" / "tabular_differences.svg"
 NAMES = {"SVC/SVR": "SVC"}  # only classes here
 # the rows of the README's table; a model without cells for all tables has no mean
@@ -36,7 +38,7 @@ COMPARED = {
 def main() -> None:
     """Draw the picture and write the pages."""
     draw(differences(read("tabular-cells")), PICTURE)
-    for page in (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "benchmarks.md"):
+    for page in (ROOT / name for name in PAGES):
         page.write_text(filled(page.read_text("utf-8")), encoding="utf-8")
 
 
@@ -83,7 +85,7 @@ def everyday() -> str:
         f"The price is fit time: with {MOST_ROWS:,} rows and two threads, a fit of leansvm takes "
         f"{ours:.0f} s (median), and one of {BOOSTING} takes {theirs:.1f} s."
     )
-    return textwrap.fill(text, 120, break_on_hyphens=False) + "\n"
+    return paragraph(text)
 
 
 def _fit_time(cells: Cells, model: str) -> float:
@@ -219,6 +221,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "short": short,
     "many rows": many_rows,
     "single rows": single_rows,
+    **GOALS,
 }
 
 
