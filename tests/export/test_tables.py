@@ -129,6 +129,8 @@ def test_booleans_with_missing_values(write, names):
     found = values_from(formula, input_values(formula, table))
     np.testing.assert_allclose(found[:, 0], model.decision_function(table), atol=1e-11)
     small = compress(model, table, np.arange(100) % 3 == 0)
+    rows = [[None if v is pd.NA else v for v in row] for row in table.to_numpy(object).tolist()]
+    assert compress(model, rows, np.arange(100) % 3 == 0).trials == small.trials
     assert small.trials[0]["error"] <= small.trials[0]["allowed"]
     with pytest.raises(ValueError, match="'gaps' had yes/no values in training, but now '2'"):
         model.predict(table.assign(gaps=2))
@@ -215,6 +217,24 @@ def test_javascript_takes_no_other_number_for_days(tmp_path):
             f"Column 'day' had dates in training, but now {row['day']}: correct the value, or make "
             f"it missing."
         )
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_javascript_refuses_hours_beyond_the_day_and_dates_that_are_none(tmp_path):
+    model = LSSVR().fit(DATES[["day", "clock"]], np.arange(400) % 7)
+    rows = ["8.5", "0", "23.99", "24", "99", "-1", "Date.now()", "new Date()"]
+    script = f"""for (const clock of [{", ".join(rows)}])
+  try {{ console.log(model.predict({{ day: "2021-05-03", clock }})); }}
+  catch (error) {{ console.log(error.message.slice(0, 43)); }}
+try {{ model.predict({{ day: new Date(NaN) }}); }}
+catch (error) {{ console.log(error.message); }}"""
+    *found, last = in_node(tmp_path, to_js(model), script)
+    assert float(found[0]) == pytest.approx(
+        Predictor(model).predict({"day": "2021-05-03", "clock": "08:30"})
+    )
+    assert found[3:-1] == ["Column 'clock' had hours of a day (0 to 24)"] * 4
+    assert found[-1] == "Column 'clock' had times of day in training"
+    assert last.startswith("Column 'day' had dates in training, but now Invalid Date")
 
 
 def test_exports_say_what_each_input_is():
