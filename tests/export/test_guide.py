@@ -27,12 +27,14 @@ def model():
     return names["model"]
 
 
+@pytest.mark.parametrize("text", ["Rome", " Rome\\t"])
 @pytest.mark.parametrize("compiler", ["cc", "c++"])
-def test_the_program_in_c(model, compiler, tmp_path):
+def test_the_program_in_c(model, compiler, text, tmp_path):
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler}")
     (tmp_path / "answer.h").write_text(to_c(model, name="answer"))
-    (tmp_path / "main.c").write_text(re.search(r"^```c\n(.*?)^```", GUIDE, re.S | re.M)[1])
+    main = re.search(r"^```c\n(.*?)^```", GUIDE, re.S | re.M)[1]
+    (tmp_path / "main.c").write_text(main.replace('"Rome"', f'"{text}"'))
     options = C_OPTIONS if compiler == "cc" else ("-x", "c++", "-Wall", "-Wextra", "-Wconversion")
     build = [compiler, *options, "main.c", "-o", "main", "-lm"]
     subprocess.run(build, cwd=tmp_path, check=True)

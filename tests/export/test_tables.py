@@ -246,6 +246,7 @@ def test_exports_say_what_each_input_is():
         " *   x[1] clock: hours since midnight, 8.5 for 08:30, NAN if missing",
         " *   x[2] vip: 1 for yes (true), 0 for no (false), NAN if missing",
         " *   x[3] city: index of the text in it_texts_3, -1 for any other text, NAN if missing",
+        ' *   (texts without spaces at the ends; "?" and "n/a" are missing values, if the',
         " *   int k = it_predict(x, out);  (the label is it_classes[k];",
         " *   it_probabilities(out, p);  (after predict)",
     ):
@@ -255,6 +256,20 @@ def test_exports_say_what_each_input_is():
     assert meanings["clock"] == "hours since midnight, 8.5 for 08:30, NaN if missing"
     (numbers,) = to_onnx(LSSVC().fit(DATES[["x"]], np.arange(400) % 2)).graph.input
     assert numbers.doc_string == "columns: x"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_headers_of_floats_compute_nothing_in_double(tmp_path):
+    """sin, floor and the civil calendar, too: a processor may have no double precision."""
+    model = LSSVC().fit(DATES, np.arange(400) % 7 > 3)
+    header = to_c(model, dtype="float32")
+    assert check(model, header).difference < 1e-5
+    assert "double" not in header
+    assert "  (a float holds a time of day in a date only to about three minutes)" in header
+    (tmp_path / "model.h").write_text(header)
+    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return 0; }')
+    build = ["cc", *C_OPTIONS, "-Wdouble-promotion", "main.c", "-lm"]
+    subprocess.run([*build, "-o", "main"], cwd=tmp_path, check=True)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
