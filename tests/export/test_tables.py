@@ -308,6 +308,8 @@ def test_a_check_counts_labels_and_measures_in_units_of_the_output():
     assert check(classes, module).labels == 0
     wrong = module.replace("out[k] + model_intercept[k]", "-out[k] + model_intercept[k]")
     assert wrong != module and check(classes, wrong).labels > 500
+    with pytest.raises(ValueError, match="of another model"):
+        check(number, to_c(LSSVC().fit(X[:, :1], score > 0)))
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
