@@ -124,6 +124,8 @@ def test_without_a_compiler_that_is_said(run, trained, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "not tested: no C compiler (cc) was found" in done.stdout
     assert (tmp_path / "model.h").exists()
+    facts = json.loads(run("export", trained, "-o", "model.js", "--json").stdout)
+    assert facts["checked_with"] is None and facts["not_checked"] == "Node (node) was not found"
 
 
 def test_what_differs_is_not_written(run, trained, tmp_path, monkeypatch):
@@ -140,7 +142,8 @@ def test_what_differs_is_not_written(run, trained, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "model.txt"], "the name must end in .onnx, .h or .mjs"),
+        (["-o", "model.txt"], "the name must end in .onnx, .h, .mjs or .js"),
+        (["-o", "model.js", "--name", "it"], "--name is only for .h"),
         (["-o", "model.onnx", "--store", "int8"], "--store is only for .h and .mjs"),
         (["-o", "model.h", "--name", "my model"], "C identifier"),
         (["-o", "model.h", "--store", "int4"], "'int4' is not one of"),

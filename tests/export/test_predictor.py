@@ -182,24 +182,28 @@ def test_a_later_fit_changes_nothing():
 def test_what_it_refuses():
     model = leansvm.LSSVC(gamma=0.5).fit(X, y)
     predictor = Predictor(model)
-    for bad in (X[0, :3], X[:, :3], X[None], 1.0):
+    for bad in (X[0, :3], X[:, :3], X[None]):
         with pytest.raises(ValueError, match="one row of 4 features"):
             predictor.predict(bad)
-    for value in (np.nan, np.inf, -np.inf):
-        with pytest.raises(ValueError, match="NaN or infinity"):
+    for value, words in ((np.nan, "is missing, but training"), (-np.inf, "holds infinity")):
+        with pytest.raises(ValueError, match=f"Column 'x1' {words}"):
             predictor.predict([1.0, value, 1.0, 1.0])
-        with pytest.raises(ValueError, match="NaN or infinity"):
+        with pytest.raises(ValueError, match=f"Column 'x1' {words}"):
             predictor.predict([[1.0, value, 1.0, 1.0]])
-    for bad in (csr_matrix(X), ["a", "b", "c", "d"]):
-        with pytest.raises(TypeError, match="dense numbers"):
+    with pytest.raises(TypeError, match="dense numbers"):
+        predictor.predict(csr_matrix(X))
+    for bad in ([1.0, "a", 1.0, 1.0], [X[0], [1.0, "a", 1.0, 1.0]]):
+        with pytest.raises(ValueError, match="Column 'x1' had numbers in training, but now 'a'"):
             predictor.predict(bad)
+    with pytest.raises(ValueError, match="A row has 4 values"):
+        predictor.predict([X[0], X[0, :3]])
     with pytest.raises(ValueError, match="without names of columns: pass a list of numbers"):
         predictor.predict({"a": 1.0})
     with pytest.raises(NotFittedError):
         Predictor(leansvm.LSSVC())
     with pytest.raises(TypeError, match="got StandardScaler"):
         Predictor(StandardScaler().fit(X))
-    with pytest.raises(TypeError, match=r"support the step PCA.*Predictor\(pipeline\[-1\]\)"):
+    with pytest.raises(TypeError, match=r"step PCA.*TableEncoder.*\(pipeline\[-1\]\)"):
         Predictor(make_pipeline(PCA(), leansvm.LSSVC()).fit(X, y))
 
 
@@ -252,12 +256,23 @@ def test_what_json_may_hold_is_refused_with_the_errors_of_values():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"x": X[:, 0], "city": ["Oslo", "Rome", None] * (len(X) // 3)})
     predictor = Predictor(leansvm.LSSVC(gamma=0.5).fit(table, y[: len(table)]))
+    numbers = Predictor(leansvm.LSSVC(gamma=0.5).fit(table[["x"]].assign(z=X[:, 1]), y))
     for bad in (5, None, True, "text"):
-        with pytest.raises(TypeError, match="A row is a dict of columns and values, or a list"):
-            predictor.predict(bad)
+        for model in (predictor, numbers):
+            with pytest.raises(TypeError, match="A row is a dict of columns and values, or a list"):
+                model.predict(bad)
     for bad in ("1_000", 10**400, "many"):
         with pytest.raises(ValueError, match="Column 'x' had numbers in training, but now"):
             predictor.predict({"x": bad})
+    for bad in (10**400, "many", "yes", [1], {"a": 1}):
+        for rows in ({"x": bad, "z": 1}, [{"z": 1, "x": bad}], pandas.DataFrame({"x": [bad]})):
+            if isinstance(rows, pandas.DataFrame):
+                rows["z"] = 1.0
+            with pytest.raises(ValueError, match="Column 'x' had numbers in training, but now"):
+                numbers.predict(rows)
+    for bad in (None, float("nan"), "n/a"):
+        with pytest.raises(ValueError, match="Column 'x' is missing, but training had no missing"):
+            numbers.predict({"x": bad, "z": 1})
 
 
 def test_scalers_before_missing_values():

@@ -129,6 +129,8 @@ def test_booleans_with_missing_values(write, names):
     found = values_from(formula, input_values(formula, table))
     np.testing.assert_allclose(found[:, 0], model.decision_function(table), atol=1e-11)
     small = compress(model, table, np.arange(100) % 3 == 0)
+    rows = [[None if v is pd.NA else v for v in row] for row in table.to_numpy(object).tolist()]
+    assert compress(model, rows, np.arange(100) % 3 == 0).trials == small.trials
     assert small.trials[0]["error"] <= small.trials[0]["allowed"]
     with pytest.raises(ValueError, match="'gaps' had yes/no values in training, but now '2'"):
         model.predict(table.assign(gaps=2))
@@ -217,6 +219,24 @@ def test_javascript_takes_no_other_number_for_days(tmp_path):
         )
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_javascript_refuses_hours_beyond_the_day_and_dates_that_are_none(tmp_path):
+    model = LSSVR().fit(DATES[["day", "clock"]], np.arange(400) % 7)
+    rows = ["8.5", "0", "23.99", "24", "99", "-1", "Date.now()", "new Date()"]
+    script = f"""for (const clock of [{", ".join(rows)}])
+  try {{ console.log(model.predict({{ day: "2021-05-03", clock }})); }}
+  catch (error) {{ console.log(error.message.slice(0, 43)); }}
+try {{ model.predict({{ day: new Date(NaN) }}); }}
+catch (error) {{ console.log(error.message); }}"""
+    *found, last = in_node(tmp_path, to_js(model), script)
+    assert float(found[0]) == pytest.approx(
+        Predictor(model).predict({"day": "2021-05-03", "clock": "08:30"})
+    )
+    assert found[3:-1] == ["Column 'clock' had hours of a day (0 to 24)"] * 4
+    assert found[-1] == "Column 'clock' had times of day in training"
+    assert last.startswith("Column 'day' had dates in training, but now Invalid Date")
+
+
 def test_exports_say_what_each_input_is():
     model = LSSVC().fit(DATES, np.arange(400) % 7 > 3)
     lines = to_c(model, name="it").splitlines()
@@ -226,6 +246,7 @@ def test_exports_say_what_each_input_is():
         " *   x[1] clock: hours since midnight, 8.5 for 08:30, NAN if missing",
         " *   x[2] vip: 1 for yes (true), 0 for no (false), NAN if missing",
         " *   x[3] city: index of the text in it_texts_3, -1 for any other text, NAN if missing",
+        ' *   (texts without spaces at the ends; "?" and "n/a" are missing values, if the',
         " *   int k = it_predict(x, out);  (the label is it_classes[k];",
         " *   it_probabilities(out, p);  (after predict)",
     ):
@@ -235,6 +256,20 @@ def test_exports_say_what_each_input_is():
     assert meanings["clock"] == "hours since midnight, 8.5 for 08:30, NaN if missing"
     (numbers,) = to_onnx(LSSVC().fit(DATES[["x"]], np.arange(400) % 2)).graph.input
     assert numbers.doc_string == "columns: x"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_headers_of_floats_compute_nothing_in_double(tmp_path):
+    """sin, floor and the civil calendar, too: a processor may have no double precision."""
+    model = LSSVC().fit(DATES, np.arange(400) % 7 > 3)
+    header = to_c(model, dtype="float32")
+    assert check(model, header).difference < 1e-5
+    assert "double" not in header
+    assert "  (a float holds a time of day in a date only to about three minutes)" in header
+    (tmp_path / "model.h").write_text(header)
+    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return 0; }')
+    build = ["cc", *C_OPTIONS, "-Wdouble-promotion", "main.c", "-lm"]
+    subprocess.run([*build, "-o", "main"], cwd=tmp_path, check=True)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -273,6 +308,8 @@ def test_a_check_counts_labels_and_measures_in_units_of_the_output():
     assert check(classes, module).labels == 0
     wrong = module.replace("out[k] + model_intercept[k]", "-out[k] + model_intercept[k]")
     assert wrong != module and check(classes, wrong).labels > 500
+    with pytest.raises(ValueError, match="of another model"):
+        check(number, to_c(LSSVC().fit(X[:, :1], score > 0)))
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node")

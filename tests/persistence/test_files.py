@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import pickle
+import warnings
 import zipfile
 
 import joblib
@@ -38,6 +39,7 @@ from leansvm.persistence import (
 )
 from leansvm.persistence._plain import FORMER_NAMES
 from leansvm.ridge.sums import Sums
+from tests.versions import needs_callbacks
 
 pytest.importorskip("skops")
 
@@ -512,11 +514,38 @@ def test_nonsense_facts_are_refused(saved, facts):
         persistence.load(saved)
 
 
-def test_other_scikit_learn_is_mentioned(saved):
+def test_other_scikit_learn_is_mentioned_if_the_file_has_objects_of_it(saved):
     facts = {**persistence.read_metadata(saved), "scikit-learn": "1.2.0"}
     rewrite(saved, leansvm=json.dumps(facts).encode())
-    with pytest.warns(UserWarning, match=r"written with scikit-learn 1\.2\.0"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         persistence.load(saved)
+    persistence.save(make_pipeline(StandardScaler(), leansvm.LSSVC()).fit(X, y), saved)
+    rewrite(saved, leansvm=json.dumps(facts).encode())
+    with pytest.warns(UserWarning, match=r"written with scikit-learn 1\.2\.0") as found:
+        persistence.load(saved)
+    assert found[0].filename == __file__
+
+
+@needs_callbacks
+@pytest.mark.parametrize(
+    "model",
+    [
+        leansvm.SparseLSSVC(**PLAIN, n_basis=9),
+        make_pipeline(StandardScaler(), leansvm.SparseLSSVC(**PLAIN, n_basis=9)),
+        GridSearchCV(leansvm.LSSVC(), {"C": [1.0, 10.0]}, cv=2),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_callbacks_stay_in_memory(tmp_path, model):
+    from sklearn.callback import ProgressBar
+
+    path = tmp_path / "model.skops"
+    persistence.save(model.set_callbacks(ProgressBar()).fit(X, y), path)
+    assert vars(model)["_skl_callbacks"]
+    loaded = persistence.load(path)
+    assert "_skl_callbacks" not in vars(loaded)
+    assert_array_equal(loaded.predict(X), model.predict(X))
 
 
 def test_full_disk_keeps_the_old_file(saved, monkeypatch):

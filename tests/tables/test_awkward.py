@@ -350,6 +350,24 @@ def test_an_array_of_objects():
     assert model.score(rows.tolist(), Y) > 0.9
 
 
+def test_a_row_and_a_frame_take_the_same_dates_and_times():
+    """Digits alone are no time of day, nor is a date; 20240301 is a date."""
+    days = pd.date_range("2021-01-01", periods=400)
+    times = [f"{i % 24:02d}:30" for i in range(400)]
+    model = LSSVR().fit(pd.DataFrame({"day": days, "clock": times}), np.arange(400) % 7)
+    predictor, row = Predictor(model), {"day": "2024-03-01", "clock": "08:30"}
+    for same in ({"day": 20240301}, {"day": 20240301.0}, {"clock": "8:30"}):
+        found = predictor.predict(row | same), model.predict(pd.DataFrame([row | same]))[0]
+        np.testing.assert_allclose(found, predictor.predict(row))
+    bad = ["20240301", "1230", "12", 8.5, dt.datetime(2024, 1, 1, 8, 30), dt.date(2024, 1, 1)]
+    for wrong in ({"clock": v} for v in bad):
+        for predict in (predictor.predict, lambda row: model.predict(pd.DataFrame([row]))):
+            with pytest.raises(ValueError, match="'clock' had times"):
+                predict(row | wrong)
+    with pytest.raises(ValueError, match="'day' had dates"):
+        predictor.predict(row | {"day": 5})
+
+
 def test_pandas_or_polars_alone_is_enough():
     import subprocess
     import sys

@@ -36,7 +36,7 @@ def export(
         typer.Option(
             "--output",
             "-o",
-            help="File to write: .onnx, .h (C99) or .mjs (JavaScript).",
+            help="File to write: .onnx, .h (C99), .mjs or .js (JavaScript).",
             show_default=False,
         ),
     ],
@@ -66,11 +66,13 @@ def export(
     output = Printer(quiet, as_json)
     kind = _KINDS.get(output_file.suffix)
     if kind is None:
-        raise UsageError(f"{output_file}: the name must end in .onnx, .h or .mjs")
+        raise UsageError(f"{output_file}: the name must end in .onnx, .h, .mjs or .js")
     if kind == "onnx" and store is not None:
         raise UsageError("--store is only for .h and .mjs; use --dtype for .onnx")
     if kind == "js" and dtype != "float64":
         raise UsageError("--dtype is only for .onnx and .h: use --store for .mjs")
+    if name is not None and kind != "c":
+        raise UsageError("--name is only for .h: it is the prefix of the names in a C header")
     if name is not None and not (name.isidentifier() and name.isascii()):
         raise UsageError(f"--name {name}: it must be a C identifier, such as my_model")
     check_places(output_file, inputs=[model])
@@ -135,7 +137,7 @@ def _tried(model: Any, exported: Any, numbers: str) -> tuple[dict[str, Any], str
     try:
         found = check(model, exported)
     except MissingToolError as error:
-        return {"checked_with": None}, f"not tested: {error}"
+        return {"checked_with": None, "not_checked": str(error)}, f"not tested: {error}"
     except subprocess.CalledProcessError as error:
         raise CommandError(f"the exported model does not run: {error}") from error
     if not found.difference <= _LARGEST.get(numbers, float("inf")):

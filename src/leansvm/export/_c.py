@@ -206,7 +206,7 @@ class _Header:
     def _predict(self) -> Iterable[str]:
         formula, real = self.formula, self.real
         if "date" in formula.dates.values():
-            yield C_TURNS
+            yield C_TURNS.replace("REAL", real).replace("FLOOR", self._call("floor"))
         kind = "void" if formula.classes is None else "int"
         yield f"\nstatic inline {kind} NAME_predict(const {real} *x, {real} *out) {{"
         if formula.others:
@@ -273,9 +273,9 @@ class _Header:
         if column.kind in ("sin", "cos"):
             turn = f"NAME_turn({list(CYCLES).index(column.cycle)}, {value})"
             turn = f"{value} / 24" if column.reads == "time" else turn
-            point = f"{missing} ? 0 : {column.kind}(2 * 3.141592653589793 * ({turn}))"
-            center, scale = c_numbers([column.center, column.scale], self.dtype)
-            return f"  u[{place}] = ({self.real})((({point}) - {center}) * {scale});"
+            circle, *unit = c_numbers([2 * np.pi, column.center, column.scale], self.dtype)
+            point = f"{missing} ? 0 : {self._call(column.kind)}({circle} * ({turn}))"
+            return f"  u[{place}] = (({point}) - {unit[0]}) * {unit[1]};"
         if column.kind == "mean":
             assert texts is not None
             each = [column.result(column.number_of(key)) for key in (*texts, MISSING, None)]

@@ -46,21 +46,21 @@ static inline REAL NAME_curve(REAL v, const REAL *x, const REAL *y, int n) {
 
 # how far around the circle of the day, the week or the year a date is, by the civil calendar
 C_TURNS = """
-static inline double NAME_turn(int cycle, double days) {
-  double day = floor(days);
-  if (!(fabs(day) < 1e8)) return 0; /* no date */
+static inline REAL NAME_turn(int cycle, REAL days) {
+  REAL day = FLOOR(days);
+  if (!(day > -100000000 && day < 100000000)) return 0; /* no date */
   if (cycle == 0) return days - day;
-  if (cycle == 1) return (day + 3 - 7 * floor((day + 3) / 7)) / 7;
+  if (cycle == 1) return (day + 3 - 7 * FLOOR((day + 3) / 7)) / 7;
   long z = (long)day + 719468, era = (z >= 0 ? z : z - 146096) / 146097;
   long of_era = z - era * 146097;
   long year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
   long of_year = of_era - (365 * year + year / 4 - year / 100); /* from the first of March */
   long month = (5 * of_year + 2) / 153;
   month += month < 10 ? 2 : -10;
-  if (cycle == 2) return (double)month / 12.0;
+  if (cycle == 2) return (REAL)month / 12;
   year += era * 400;
   long leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-  return (double)(month >= 2 ? of_year + 59 + leap : of_year - 306) / 365.25;
+  return (REAL)(month >= 2 ? of_year + 59 + leap : of_year - 306) / (REAL)365.25;
 }"""
 
 
@@ -143,6 +143,13 @@ def c_usage(formula: Formula, name: str, dtype: str) -> list[str]:
         lines.append(f"  {real} p[{name}_CLASSES];")
         lines.append(f"  {name}_probabilities(out, p);  (after predict)")
     lines += ["", "entries of x:"]
+    if any(column.blank and column.source in formula.texts for column in formula.prepared):
+        lines.append(
+            '  (texts without spaces at the ends; "?" and "n/a" are missing values, if the'
+        )
+        lines.append("   training table had missing values in this column)")
+    if dtype == "float32" and "date" in formula.dates.values():
+        lines.append("  (a float holds a time of day in a date only to about three minutes)")
     entries = enumerate(formula.inputs)
     return lines + [f"  x[{i}] {text}: {_entry(formula, i, name)}" for i, text in entries]
 

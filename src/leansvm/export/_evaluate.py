@@ -34,6 +34,7 @@ def values_from(formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
 
 def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
     """Return one array for every input value: numbers, or objects if it is a text."""
+    X = X if hasattr(X, "shape") else np.asarray(X, object)  # lists of mixed values
     texts, table = formula.texts, open_table(X)
     used = {column.source for column in formula.prepared}
     result: list[NDArray[Any]] = []

@@ -180,6 +180,10 @@ class _Module:
             if places:
                 yield f"  for (const i of {js_places(places, len(formula.inputs))}) {{"
                 yield "    x[i] = number(x[i], features[i]);"
+                if places is needed:
+                    yield "    if (missing(x[i])) throw new RangeError("
+                    yield "      `Column '${features[i]}' is missing, but training had no ` +"
+                    yield "      'missing values: give a number.');"
                 if not wrong:
                     yield "  }"
                     continue

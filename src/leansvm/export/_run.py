@@ -126,6 +126,8 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
         inputs = rows_around(formula, n_rows, random_state, _type(single))
         engine, found = run_c(exported, formula, inputs)
     wanted = python_values(model, formula, inputs)
+    if found.size != wanted.size:
+        raise ValueError("The export is of another model: it has other columns or other outputs.")
     found = found.reshape(wanted.shape)
     gaps = np.abs(found - wanted)
     learned = np.abs(_on_scale(formula, found) - _on_scale(formula, wanted))

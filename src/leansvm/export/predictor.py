@@ -24,6 +24,8 @@ from leansvm.estimators.targets import to_units
 from leansvm.kernels._function import Array, RowForm
 from leansvm.probabilities import probabilities
 from leansvm.tables import TableEncoder
+from leansvm.tables._columns import refuse_infinite
+from leansvm.tables._values import number_of
 from leansvm.tables.fitting import features_by_name
 
 _FAR = 1e100  # distances of larger numbers may overflow
@@ -35,9 +37,9 @@ class Predictor:
     A row is a dict of columns and values, or a sequence of values in the order of the columns of
     `fit`; several rows are a list of these, an array or a frame. If the model was fitted on a
     table, rows may have text, dates and missing values. Columns of dicts and frames are found by
-    name; unknown ones are refused. Apart from this, a Predictor checks only the length of a row and
-    that its numbers are finite. A Predictor is a copy: a later `fit` of the model does not change
-    it. Threads may share it, and it can be pickled.
+    name; unknown ones are refused. A model of a table checks every value. A model of numbers alone
+    checks only the length of a row and that its numbers are finite. A Predictor is a copy: a later
+    `fit` of the model does not change it. Threads may share it, and it can be pickled.
 
     Parameters
     ----------
@@ -217,13 +219,13 @@ class Predictor:
         """Return a row or several as the numbers that the machine sees."""
         if hasattr(X, "to_dict") and not hasattr(X, "columns"):  # a row of a pandas frame
             X = X.to_dict() if self._names is not None else X
-        if self._encode is None:
-            return self._array(X)
         if isinstance(X, str) or not (hasattr(X, "__len__") or hasattr(X, "columns")):
             raise TypeError(
                 f"A row is a dict of columns and values, or a list of values, got "
                 f"{type(X).__name__}."
             )
+        if self._encode is None:
+            return self._array(X)
         if self._before:
             X = _scaled(self._array(X), self._before)
         if isinstance(X, Mapping) or not (hasattr(X, "columns") or _is_several(X)):
@@ -234,7 +236,8 @@ class Predictor:
 
     def _array(self, X: Any) -> Array:
         """Return a row or several of numbers alone."""
-        if isinstance(X, Mapping):
+        several = not isinstance(X, Mapping)
+        if not several:
             X = self._in_order(X)
         elif hasattr(X, "columns") and self._names is not None:
             X = np.column_stack(self._in_order({name: X[name] for name in X.columns}))
@@ -242,8 +245,23 @@ class Predictor:
             X = [self._in_order(row) for row in X]
         try:
             return np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"Predictor takes dense numbers, got {type(X).__name__}.") from error
+        except (OverflowError, TypeError, ValueError) as error:
+            if not isinstance(X, list | tuple | np.ndarray):
+                raise TypeError(
+                    f"Predictor takes dense numbers, got {type(X).__name__}."
+                ) from error
+        rows = X if several and _is_several(X) else [X]
+        for row in rows:
+            if not isinstance(row, list | tuple | np.ndarray) or len(row) != self.n_features_in_:
+                raise ValueError(
+                    f"A row has {self.n_features_in_} values, not those of {row!r:.60}."
+                )
+        found = np.array([list(map(number_of, row, self._columns())) for row in rows])
+        return found if rows is X else found[0]
+
+    def _columns(self) -> list[str]:
+        """Return names of the columns, for errors."""
+        return self._names or [f"x{i}" for i in range(self.n_features_in_)]
 
     def _in_order(self, row: Mapping[str, Any]) -> list[Any]:
         """Return the values of all columns, by their names, in the order of `fit`."""
@@ -268,12 +286,22 @@ class Predictor:
                 f"or an array of such rows."
             )
         if not np.isfinite(X).all():
-            raise ValueError(f"{self._name}: X contains NaN or infinity; fill or remove the rows.")
+            self._refuse(X)
         X = np.ascontiguousarray(X if scaled else _scaled(X, self._scaling))
         if not len(X):
             return np.empty((0, *np.shape(self._bias)))
         values = evaluate(self._features, self._coef, self._intercept, X, self._spread)
         return values[:, 0] if self._single else values
+
+    def _refuse(self, X: Array) -> None:
+        """Name a column that is missing or infinite."""
+        names = self._columns() if self._table is None else self._table.get_feature_names_out()
+        column = np.flatnonzero(~np.isfinite(X).all(axis=0))[0]
+        refuse_infinite(X[:, column], names[column])
+        raise ValueError(
+            f"Column {names[column]!r} is missing, but training had no missing values: give a "
+            f"number."
+        )
 
 
 def _scaled(X: Array, scaling: list[tuple[Any, Any]]) -> Array:
@@ -303,8 +331,9 @@ def _shift_and_scale(step: Any) -> tuple[Any, Any]:
         shift, scale = -step.min_ / step.scale_, 1.0 / step.scale_
     elif type(step) is not MaxAbsScaler or getattr(step, "clip", False):  # clip: 1.9
         raise TypeError(
-            f"Predictor does not support the step {type(step).__name__}. It supports "
-            f"StandardScaler, RobustScaler, and MinMaxScaler and MaxAbsScaler without clip. Apply "
-            f"other steps yourself, and pass only the last step: Predictor(pipeline[-1])."
+            f"Predictor does not support the step {type(step).__name__}. It supports TableEncoder, "
+            f"StandardScaler, RobustScaler, and MinMaxScaler and MaxAbsScaler without clip. Pass "
+            f"the table to leansvm without the step, or use leansvm.tables.TableEncoder instead "
+            f"of it; or apply it yourself, and pass only the last step: Predictor(pipeline[-1])."
         )
     return (0.0 if shift is None else shift, 1.0 if scale is None else scale)

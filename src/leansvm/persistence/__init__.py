@@ -74,7 +74,7 @@ def save(
     """Write a fitted model, or a pipeline that holds one, to a file.
 
     The file holds what prediction needs and, with ``keep_state=True``, what `partial_fit` needs. It
-    appears under its name only when it is complete and has been read back.
+    appears under its name only when it is complete and has been read back. It holds no callbacks.
 
     Parameters
     ----------
@@ -171,8 +171,7 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
     path = Path(path)
     with _opened(path) as archive:
         facts = _facts(archive, path)
-        _warn_of_versions(path, facts)
-        return _build(archive, path, frozenset(trusted))
+        return _build(archive, path, frozenset(trusted), facts.get("scikit-learn"))
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -259,9 +258,13 @@ def _facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
 
 
 def _build(
-    archive: zipfile.ZipFile, path: Path, trusted: frozenset[str], saving: bool = False
+    archive: zipfile.ZipFile,
+    path: Path,
+    trusted: frozenset[str],
+    written_with: Any = None,
+    saving: bool = False,
 ) -> Any:
-    """Return the model of an archive, after all checks."""
+    """Return the model of an archive, after all checks; warn of another scikit-learn."""
     from leansvm.persistence import _plain
     from leansvm.persistence._objects import check_objects
 
@@ -280,6 +283,8 @@ def _build(
             file = io.BytesIO(_archive.archive_of(parts))  # nothing in it is packed
             found = set(_skops().get_untrusted_types(file=file))
         del parts
+    if not saving and _of_sklearn(schema):
+        _warn_of_versions(path, written_with)
     if types is not None:
         return _fitted(model, path, saving)
     unknown = sorted(found - trusted_types() - trusted)
@@ -353,16 +358,21 @@ def _of_scikit_learn() -> list[Any]:
     return [Bunch, *requests, *classes, *scores]
 
 
-def _warn_of_versions(path: Path, facts: dict[str, Any]) -> None:
+def _of_sklearn(schema: Any) -> bool:
+    """Whether a schema names scikit-learn's objects, which may change from version to version."""
+    return any(str(n["__module__"]).startswith("sklearn.") for n in _schema.nodes_of(schema))
+
+
+def _warn_of_versions(path: Path, written_with: Any) -> None:
     import sklearn
 
-    written, here = printable(str(facts.get("scikit-learn")))[:100], sklearn.__version__
+    written, here = printable(str(written_with))[:100], sklearn.__version__
     if written.split(".")[:2] != here.split(".")[:2]:
         warnings.warn(
             f"{path} was written with scikit-learn {written}, and {here} is installed: "
             f"its preprocessing may behave differently",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -25,7 +25,14 @@ from sklearn.base import BaseEstimator
 from leansvm import basis, estimators, kernels, losses, low_rank, tables
 from leansvm.basis.features import KernelFeatures
 from leansvm.dual.active_set import ActiveSet
-from leansvm.persistence._schema import PROTOCOL, SCALARS, SPARSE_TYPES, nodes_of, with_keys
+from leansvm.persistence._schema import (
+    CALLBACKS,
+    PROTOCOL,
+    SCALARS,
+    SPARSE_TYPES,
+    nodes_of,
+    with_keys,
+)
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.sums import Sums
 from leansvm.tables._columns import CategoryColumn, DateColumn, NumberColumn
@@ -209,7 +216,7 @@ class _Writer:
         state = value.__getstate__()
         if state is not None and type(state) is not dict:
             raise _NotPlainError
-        return None if state is None else self.node(state)
+        return None if state is None else self.node({k: state[k] for k in state if k != CALLBACKS})
 
 
 def _full(kind: type) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 PROTOCOL = 2  # of skops; older ones build some nodes in other ways
+CALLBACKS = "_skl_callbacks"  # where scikit-learn keeps them; they belong to a session, not a file
 SPARSE_TYPES = frozenset(
     f"scipy.sparse._{kind}.{kind}_{form}" for kind in ("csr", "csc") for form in ("matrix", "array")
 )
@@ -72,9 +73,9 @@ def check_schema(schema: Any, parts: Iterable[str], known: Set[str], trusted: Se
 
 
 def with_keys(schema: Any) -> Any:
-    """Write the key False of a dictionary so that it is read back as False.
+    """Write the key False of a dictionary so that it is read back as False; drop callbacks.
 
-    JSON turns it into the text "false", which is true; the empty text is not.
+    JSON turns False into the text "false", which is true; the empty text is not.
     """
     for node in nodes_of(schema):
         if node["__loader__"] != "DictNode":
@@ -82,6 +83,9 @@ def with_keys(schema: Any) -> Any:
         kinds, content = node["key_types"]["content"], node["content"]
         if len(kinds) != len(content):
             raise ValueError("a dictionary has keys that are the same as text, such as 1 and '1'")
+        if CALLBACKS in content:
+            kinds.pop(list(content).index(CALLBACKS))
+            del content[CALLBACKS]
         booleans = [kind["__class__"] in ("bool", "bool_") for kind in kinds]
         node["content"] = {
             "" if boolean and key == "false" else key: value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -22,6 +23,7 @@ Array = NDArray[np.float64]
 
 DAY = 86400.0  # seconds
 _EPOCH = date(1970, 1, 1).toordinal()
+_FIRST_NUMBER: Any = 19000101  # from here on, numbers are dates such as 20240301
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
@@ -268,7 +270,7 @@ def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Ar
     if values.kind == kind:
         return values.data
     if values.kind == "number":  # pandas reads 20240301, and a column without values, as numbers
-        least = 19000101 if kind == "date" else np.inf
+        least = _FIRST_NUMBER if kind == "date" else np.inf
         if np.nanmin(values.data, initial=np.inf) >= least:
             values = Values("text", levels(values, name))
     if values.kind not in ("text", "object"):
@@ -301,6 +303,8 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
         return np.nan
     if isinstance(value, np.datetime64):
         return float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
+    if isinstance(value, Number) and value >= _FIRST_NUMBER:
+        value = text_of(value, name)
     try:
         moment = datetime.fromisoformat(_iso(value)) if isinstance(value, str) else value
     except ValueError:
@@ -314,7 +318,7 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
 
         moment = moment.astimezone(ZoneInfo(zone))
     day = moment.toordinal() - _EPOCH
-    return day * DAY + clock_of(moment, name)
+    return day * DAY + clock_of(moment.time(), name)
 
 
 def _iso(text: str) -> str:
@@ -331,14 +335,13 @@ def clock_of(value: Any, name: str, zone: str | None = None) -> float:
     """Return one time of day as seconds since midnight, NaN if it is missing."""
     if is_missing(value):
         return np.nan
-    try:
-        if isinstance(value, str):
-            value = f"0{value}" if value[1:2] == ":" else value  # 8:30
-        clock = time.fromisoformat(value) if isinstance(value, str) else value
-        return clock.hour * 3600.0 + clock.minute * 60.0 + clock.second + clock.microsecond / 1e6
-    except (AttributeError, ValueError):
+    if isinstance(value, str):
+        text = f"0{value}" if value[1:2] == ":" else value  # 8:30
+        with suppress(ValueError):  # digits alone may be a date, such as 20240301
+            value = time.fromisoformat(text) if ":" in text else value
+    if not isinstance(value, time):
         _refuse(name, "times of day", repr(value))
-        raise
+    return value.hour * 3600.0 + value.minute * 60.0 + value.second + value.microsecond / 1e6
 
 
 def _refuse(name: str, wanted: str, found: str) -> None:
