@@ -24,6 +24,7 @@ from leansvm import (
     SparseLSSVR,
     persistence,
 )
+from leansvm.kernels import Mixture
 from leansvm.learning.learn import learn_kernel
 from leansvm.model_selection import basis_path
 from leansvm.rows import MemoryBlocks
@@ -253,3 +254,19 @@ def test_true_and_false_may_be_yes_and_no():
         Predictor(model).predict({"x": 0.0, "flag": "maybe", "c": "a"})
     found = Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})
     assert found == Predictor(model).predict({"x": 0.0, "flag": True, "c": "a"})
+
+
+def test_a_learned_mixture_fits_the_same_model_again(learned):
+    assert isinstance(learned.kernel_, Mixture)
+    for gamma in ("learn", "scale", 1.0):
+        again = SparseLSSVR(kernel=learned.kernel_, gamma=gamma, n_basis=60, random_state=0)
+        np.testing.assert_array_equal(again.fit(TABLE, Y).predict(NEW), learned.predict(NEW))
+    with pytest.raises(ValueError, match=r"needs \d+ features, and X has \d+, made of .*'city'"):
+        again.fit(TABLE.drop(columns="age"), Y)
+
+
+def test_learned_scales_are_not_applied_to_standardised_numbers():
+    first = SparseLSSVR(kernel="laplacian", n_basis=60, random_state=0).fit(TABLE, Y)
+    given = {"kernel": first.kernel_, "gamma": first.gamma_}
+    again = SparseLSSVR(**given, n_basis=60, random_state=0).fit(TABLE, Y)
+    np.testing.assert_allclose(again.predict(TABLE), first.predict(TABLE), atol=0.01 * Y.std())
