@@ -138,9 +138,9 @@ class KernelMachine(Machine):
                 table, width = data.attributes.get("table_"), data.X.shape[1]
                 made = "" if table is None else f", made of the columns {[*table.kinds_]!s:.300}"
                 raise ValueError(
-                    f"kernel={chosen!r} needs {chosen.n_features} features, and X has {width}{made}. "
-                    f"Pass the columns for which the kernel was learned, or learn again with "
-                    f"kernel='auto'."
+                    f"kernel={chosen!r} needs {chosen.n_features} features, and X has {width}"
+                    f"{made}. Pass the columns for which the kernel was learned, or learn again "
+                    f"with kernel='auto'."
                 )
             kernel = Kernel(chosen, gamma=gamma, degree=self.degree, coef0=self.coef0)
             return FittedKernel(kernel, chosen)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_consistent_length, column_or_1d
 
+from leansvm._sklearn import level_of_user
 from leansvm.tables._columns import (
     MOST_LEVELS,
     RAW,
@@ -23,7 +24,7 @@ from leansvm.tables._columns import (
     unit_of,
 )
 from leansvm.tables._frames import NamedColumns
-from leansvm.tables._hints import hint_of
+from leansvm.tables._hints import hint_of, hint_of_case, hint_of_numbers
 from leansvm.tables._target import Codes, Units, folds_of, row_marks, target_means, units_of
 from leansvm.tables._values import Values, coded, in_kind, levels, recognised
 
@@ -124,6 +125,9 @@ class _ColumnFit:
             return "whole numbers and the name of an id"
         else:
             found = NumberColumn.fit(name, *rows, self.standardize)
+            hint = hint_of_numbers(x, name)
+            if hint:
+                _warn(name, f"is read as numbers, {hint}")
         return "the same in all rows" if found is None else found
 
     def _is_id(self, name: str, x: Array) -> bool:
@@ -140,9 +144,9 @@ class _ColumnFit:
     def _category(self, values: Values, name: str) -> Column | str:
         (codes, texts), rows = coded(levels(values, name)), self.weight
         if values.kind == "text" and not values.declared:
-            hint = hint_of(texts)
-            if hint:
-                warnings.warn(f"Column {name!r} is read as text, {hint}", stacklevel=2)
+            hint, case = hint_of(texts), hint_of_case(texts)
+            if hint or case:
+                _warn(name, f"is read as text, {hint}" if hint else case)
         if rows.mean() < 1.0:  # weights below 1 on average do not count copies
             rows = rows * (self.units.weight.sum() / rows.sum())
         counts = np.bincount(codes + 1, weights=rows, minlength=len(texts) + 1)
@@ -184,6 +188,11 @@ class _ColumnFit:
         found = units_of(marks_of(self.values, self.Y), self.weight)
         positive = found.weight[found.weight > 0]
         return replace(found, weight=found.weight / min(1.0, positive.mean()))
+
+
+def _warn(name: str, text: str) -> None:
+    """Warn at the user's line."""
+    warnings.warn(f"Column {name!r} {text}", stacklevel=level_of_user())
 
 
 def targets_of(y: Any, n_rows: int) -> Array:
