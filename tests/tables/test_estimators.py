@@ -270,3 +270,13 @@ def test_learned_scales_are_not_applied_to_standardised_numbers():
     given = {"kernel": first.kernel_, "gamma": first.gamma_}
     again = SparseLSSVR(**given, n_basis=60, random_state=0).fit(TABLE, Y)
     np.testing.assert_allclose(again.predict(TABLE), first.predict(TABLE), atol=0.01 * Y.std())
+
+
+def test_rows_are_kept_however_dates_and_numbers_are_written(learned):
+    wanted = learned.predict_interval(NEW[:5])
+    text = TABLE["time"].dt.strftime("%d.%m.%Y %H:%M:%S")
+    flags = TABLE["member"].map({True: "yes", False: "no"})
+    model = pickle.loads(pickle.dumps(learned))
+    for columns in ({"time": text}, {"age": TABLE["age"].astype(str)}, {"member": flags}):
+        model.keep_rows(TABLE.assign(**columns, more="x")[["more", *TABLE.columns[::-1]]], Y)
+        np.testing.assert_allclose(model.predict_interval(NEW[:5]), wanted, rtol=1e-9)

@@ -185,7 +185,8 @@ def read(
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
         if learns:
-            vars(scratch).pop("table_", None)
+            before = vars(scratch).pop("table_", None)
+            vars(scratch)["_table_before"] = None if reset else before
         try:
             data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
         except (TypeError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -69,10 +70,17 @@ class FittedTable:
 
 
 def fit_table(
-    table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
+    table: NamedColumns,
+    Y: Array | None,
+    weight: Array,
+    standardize: bool,
+    before: Sequence[Column] = (),
 ) -> tuple[FittedTable, Array]:
-    """Learn what the columns are; return them and the features of these rows."""
-    fit = _ColumnFit(table, Y, weight, standardize)
+    """Learn what the columns are; return them and the features of these rows.
+
+    If these are the rows of an earlier fit, ``before`` are its columns: they say how to read text.
+    """
+    fit = _ColumnFit(table, Y, weight, standardize, before)
     found = FittedTable({name: (v.kind, v.zone) for name, v in fit.values.items()}, means=fit.means)
     for name, values in fit.values.items():
         column = fit.column(values, name)
@@ -101,13 +109,27 @@ class _ColumnFit:
     """Columns, targets and weights of the rows of one fit."""
 
     def __init__(
-        self, table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
+        self,
+        table: NamedColumns,
+        Y: Array | None,
+        weight: Array,
+        standardize: bool,
+        before: Sequence[Column],
     ) -> None:
         self.Y, self.weight, self.standardize = Y, weight, standardize
         self.used = weight > 0
         self.values: dict[str, Values] = {}
+        known = {column.name: column for column in before}
         for i, name in enumerate(table.names):
-            self.values[name] = recognised(table.column(i, None), name)
+            column = known.get(name)
+            zone = getattr(column, "zone", None)
+            values = table.column(i, zone)
+            if column is None:
+                self.values[name] = recognised(values, name)
+            elif isinstance(column, CategoryColumn):
+                self.values[name] = column.read_again(values)
+            else:
+                self.values[name] = in_kind(values, column.kind, name, zone)
         self.means: dict[str, Array] = {}
 
     def column(self, values: Values, name: str) -> Column | str:

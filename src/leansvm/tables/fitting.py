@@ -70,9 +70,15 @@ def features_by_name(table: TableEncoder, X: Any, y: Any = None) -> Array:
 
 
 def encoded(estimator: Any, rows: TableRows, Y: Any, weight: Any) -> Array:
-    """Return the rows of a table as numbers, and set ``table_``."""
-    estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
-    return _in_type_of(rows.X, estimator.table_.fit_transform(rows.X, Y, weight))
+    """Return the rows of a table as numbers, and set ``table_``.
+
+    If these are the rows of an earlier fit, ``_table_before`` is its encoder.
+    """
+    estimator.table_ = table = TableEncoder(standardize=estimator._has_one_scale)
+    before = vars(estimator).get("_table_before")
+    if before is None:
+        return _in_type_of(rows.X, table.fit_transform(rows.X, Y, weight))
+    return _in_type_of(rows.X, table.fit_again(rows.X, Y, weight, before))
 
 
 def _in_type_of(X: Any, rows: Array) -> Any:
