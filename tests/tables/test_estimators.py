@@ -108,6 +108,10 @@ def test_gaps_that_training_had_not_are_explained():
     model = LSSVC().fit(np.eye(6), [0, 1] * 3)
     with pytest.raises(ValueError, match="fitted on numbers without missing values: fill"):
         model.predict(np.full((1, 6), np.nan))
+    frame = pd.DataFrame(np.eye(6), columns=list("abcdef"))
+    model = LSSVC().fit(frame, [0, 1] * 3)
+    with pytest.raises(ValueError, match=r"text or dates \(in 'b', 'e'\), but LSSVC was"):
+        model.predict(frame.assign(b="x", e=[1.0, np.nan] * 3))
 
 
 @pytest.mark.parametrize("kernel", ["precomputed", lambda X, Z: X @ Z.T])

@@ -49,6 +49,7 @@ from leansvm.tables.fitting import (
     encoded_source,
     transformed,
     validate_table,
+    where_no_numbers,
 )
 
 Array = NDArray[np.float64]
@@ -319,8 +320,9 @@ def validate(
             raise with_advice(error) from None
         if not reset:
             raise ValueError(
-                f"Input X contains NaN, text or dates, but {type(estimator).__name__} was fitted "
-                f"on numbers without missing values: fill them, or fit on rows that contain some."
+                f"Input X contains NaN, text or dates{where_no_numbers(X)}, but "
+                f"{type(estimator).__name__} was fitted on numbers without missing values: fill "
+                f"them, or fit on rows that contain some."
             ) from None
         return validate_table(estimator, X, y, **kwargs)
     X, *rest = checked if isinstance(checked, tuple) else (checked,)

@@ -122,7 +122,8 @@ def recognised(values: Values, name: str) -> Values:
         return Values("truth", numbers(values, name))
     if all(issubclass(kind, timedelta | np.timedelta64) for kind in kinds):
         return Values("number", numbers(values, name))
-    if all(issubclass(kind, date | np.datetime64) for kind in kinds):  # datetime is a date
+    dates = (issubclass(kind, date | np.datetime64) or _is_period(kind) for kind in kinds)
+    if all(dates):  # datetime is a date
         zone = next((str(v.tzinfo) for v in known if getattr(v, "tzinfo", None)), None)
         return Values("date", seconds(values, name, "date", zone), zone)
     if all(issubclass(kind, time) for kind in kinds):
@@ -306,6 +307,8 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
         return np.nan
     if isinstance(value, np.datetime64):
         return float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
+    if _is_period(type(value)):
+        value = value.start_time
     try:
         moment = datetime.fromisoformat(_iso(value)) if isinstance(value, str) else value
     except ValueError:
@@ -320,6 +323,10 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
         moment = moment.astimezone(ZoneInfo(zone))
     day = moment.toordinal() - _EPOCH
     return day * DAY + clock_of(moment, name)
+
+
+def _is_period(kind: type) -> bool:
+    return kind.__name__ == "Period" and hasattr(kind, "start_time")  # of pandas
 
 
 def _iso(text: str) -> str:

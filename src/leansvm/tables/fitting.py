@@ -54,6 +54,18 @@ def count_missing(y: Any) -> tuple[int, int]:
     return count, len(given) if given.ndim else 0
 
 
+def where_no_numbers(X: Any) -> str:
+    """Return the names of a frame's columns that are no numbers or have missing values."""
+    if not is_frame(X):
+        return ""
+    table, found = open_table(X), []
+    for i, name in enumerate(table.names):
+        values = table.column(i, None)
+        if values.kind not in ("number", "truth") or np.isnan(values.data).any():
+            found.append(repr(name))
+    return f" (in {', '.join(found[:5])}{', …' if len(found) > 5 else ''})"
+
+
 def features_by_name(table: TableEncoder, X: Any, y: Any = None) -> Array:
     """Return later rows as features; columns of a frame may have another order than in training.
 
