@@ -151,7 +151,7 @@ def recognised(values: Values, name: str) -> Values:
 def _of_texts(values: Values, name: str) -> Values:
     """Return texts as dates, times or numbers, if all of them are written so."""
     data = words(values.data, name)
-    different = [text for text in dict.fromkeys(data) if not is_none(text)]
+    different = [text for text in dict.fromkeys(data) if text is not None and not is_none(text)]
     plain = Values("text", data, declared=values.declared)
     if not different:
         return plain
