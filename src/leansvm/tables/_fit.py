@@ -166,7 +166,8 @@ class _ColumnFit:
     def _category(self, values: Values, name: str) -> Column | str:
         (codes, texts), rows = coded(levels(values, name)), self.weight
         if values.kind == "text" and not values.declared:
-            hint, case = hint_of(texts), hint_of_case(texts)
+            hint, few = hint_of(texts), len(texts) < _ALL_DIFFERENT * len(codes)
+            case = hint_of_case(texts) if few else ""
             if hint or case:
                 _warn(name, f"is read as text, {hint}" if hint else case)
         if rows.mean() < 1.0:  # weights below 1 on average do not count copies
