@@ -67,7 +67,7 @@ def hint_of_numbers(x: NDArray[np.float64], name: str) -> str:
         return ""
     return (
         f"although its values look like dates, such as {days[0]:.0f}. If they are, convert them "
-        f"first: pandas.to_datetime(X[{name!r}].astype(str), format='%Y%m%d')."
+        f"first: pandas.to_datetime(X[{name!r}].astype('Int64').astype('string'), format='%Y%m%d')."
     )
 
 
