@@ -57,9 +57,19 @@ def test_the_least_value_is_not_beyond():
 def test_a_straight_line_goes_on():
     X = np.random.default_rng(0).normal(size=(200, 2))
     model = SparseLSSVR(random_state=0).fit(X, X.sum(axis=1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.warns(UserWarning, match="100% of these .* a straight line.* continue it. Check"):
         assert model.score(X + 100.0, X.sum(axis=1) + 200.0) > 0.99
+    few = SparseLSSVR(random_state=0).fit(X[:60], X[:60].sum(axis=1))
+    with pytest.warns(UserWarning, match="predictions continue it, up to ten times the range"):
+        few.predict(X + 100.0)
+
+
+def test_a_linear_part_goes_on():
+    X = np.random.default_rng(1).normal(size=(500, 3))
+    model = SparseLSSVR(random_state=0).fit(X, 5 * X[:, 0] + np.sin(2 * X[:, 1]))
+    assert {"linear"} < {part.kernel for part in model.kernel_.parts}
+    with pytest.warns(UserWarning, match="the linear part of the kernel continues a trend, up to"):
+        model.predict(X + 10.0)
 
 
 def test_columns_are_named():

@@ -82,5 +82,9 @@ def test_constructors_set_their_parameters_and_nothing_else():
 
 
 def test_an_unknown_parameter_is_refused_with_the_name_of_the_class():
+    with pytest.raises(TypeError, match=r"argument 'n_bases'; did you mean 'n_basis'\?$"):
+        SparseLSSVC(n_bases=10)
+    with pytest.raises(TypeError, match=r"^fit\(\) got an unexpected keyword argument 'eval_set'"):
+        SparseLSSVC().fit([[1.0], [2.0]], [0, 1], eval_set=None)
     with pytest.raises(TypeError, match="SparseLSSVC: got an unexpected keyword argument 'sigma'"):
         SparseLSSVC(sigma=0.5)

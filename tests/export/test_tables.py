@@ -201,6 +201,16 @@ DATES = pd.DataFrame(
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
+def test_marks_of_missing_dates_in_javascript(tmp_path):
+    model = LSSVR().fit(DATES[["day", "clock"]].mask(DATES.x % 9 == 5), np.arange(400.0))
+    rows = [{"day": mark, "clock": mark} for mark in (None, "n/a", " - ", "NaT", "")]
+    script = f"for (const row of {json.dumps(rows)}) console.log(model.predict(row));"
+    found = np.array(in_node(tmp_path, to_js(model), script), float)
+    np.testing.assert_allclose(found, Predictor(model).predict(rows[0]), atol=1e-9)
+    np.testing.assert_allclose(Predictor(model).predict(rows), found, atol=1e-9)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node")
 def test_javascript_takes_no_other_number_for_days(tmp_path):
     """Milliseconds (`Date.now()`), seconds and 20210503 are no days since 1970."""
     model = LSSVC().fit(DATES[["day", "x"]], np.arange(400) % 7 > 3)

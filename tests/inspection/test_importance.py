@@ -1,6 +1,7 @@
 """Importance: the losses are those of predictions for rows with a shuffled column."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_friedman1
@@ -10,8 +11,8 @@ from sklearn.metrics import get_scorer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from leansvm import LSSVC, LowRankLSSVR, ReducedSVC
-from leansvm.inspection import importance
+from leansvm import LSSVC, LowRankLSSVR, ReducedSVC, SparseLSSVR
+from leansvm.inspection import effects, explain, importance
 from leansvm.plotting import ImportanceDisplay
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
@@ -213,3 +214,27 @@ def test_display(rows):
     assert "R²" in display.ax_.get_xlabel() and "2 of 4" in display.ax_.get_ylabel()
     with pytest.raises(ValueError, match="max_columns"):
         display.plot(max_columns=0)
+
+
+def test_columns_that_the_fit_left_out_are_named_once():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({f"x{i}": rng.normal(size=200) for i in range(3)})
+    X = X.assign(customer_id=np.arange(200), const=1, c=rng.choice(["a", "b"], 200))
+    model = SparseLSSVR(n_basis=40, random_state=0).fit(X, X["x0"] + (X["c"] == "a"))
+    for found in (importance(model, X, X["x0"]), effects(model, X), explain(model, X[:1], X)):
+        assert found.left_out == ["customer_id", "const"] and len(found.names) == 6
+        *lines, last = repr(found).splitlines()
+        assert last == "  left out of the fit: customer_id, const" and len(lines) == 5
+        assert not any("const" in line or "more" in line for line in lines)
+    with pytest.raises(TypeError, match=r"got a Series: for one row pass X.iloc\[\[0\]\]"):
+        explain(model, X.iloc[0], X)
+
+
+def test_booleans_have_no_slope_whatever_their_type():
+    truth = pd.Series([True, None, False, True] * 30, dtype=object)
+    x = np.random.default_rng(0).normal(size=120)
+    for column in (truth, truth.astype("boolean"), truth.fillna(False).astype(bool)):
+        X = pd.DataFrame({"x": x, "b": column, "c": ["u", "v", "w"] * 40})
+        model = SparseLSSVR(n_basis=30, random_state=0)
+        found = effects(model.fit(X, x + truth.eq(True)), X)
+        assert np.isnan(found.slope[0]).tolist() == [False, True, True]

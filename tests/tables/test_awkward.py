@@ -75,7 +75,7 @@ WORKS = {
     "times of day": ([f"{i % 24:02d}:30" for i in range(N)], "time"),
     "times of Python": ([dt.time(i % 24, 30) for i in range(N)], "time"),
     "durations": (np.arange(N).astype("timedelta64[h]"), "number"),
-    "periods": (pd.period_range("2024-01", periods=3, freq="M").repeat(20), "category"),
+    "periods": (pd.period_range("2024-01", periods=3, freq="M").repeat(20), "date"),
     "intervals": (pd.cut(X, 3), "category"),
     "a text with a NUL": (["a\0", "b", "c"] * 20, "category"),
     "very long texts": (["a" * 10_000, "b" * 10_000, "c"] * 20, "category"),

@@ -307,6 +307,13 @@ def test_a_column_of_numbers_with_a_few_texts_is_told():
         ([f"2023-03-{d:02}" for d in range(1, 29)] + ["soon"], "1 of its 29 .* is not a date"),
         ([f"€1,{d}00.50" for d in range(1, 9)], "look like numbers, such as '€1,100.50'"),
         ([f"{d},5" for d in range(9)], "look like numbers, such as '0,5'"),
+        ([f"€{d}.3k" for d in range(9)], "look like numbers, such as '€0.3k'.* 9.3k as 9300"),
+        ([f"{d}.3k" for d in range(5)] + ["7", "9", "800"], "look like numbers, such as '0.3k'"),
+        ([f"${d}.2M" for d in range(5)] + ["$7K"], "look like numbers, such as"),
+        ([f"{d}%" for d in range(9)], "look like numbers, such as '0%'"),
+        ([f"({d})" for d in range(9)], r"look like numbers, such as '\(0\)'"),
+        ([f"2020-01-{d:02}" for d in range(1, 31)] + ["2020-02-30"], "1 of its 31 .*2020-02-30"),
+        ([f"2020-01-{d:02}" for d in range(1, 31)] + ["0000-00-00"], "1 of its 31 .*0000-00-00"),
     ],
 )
 def test_text_that_looks_like_dates_or_numbers_is_told(texts, words):
@@ -336,3 +343,42 @@ def test_ordinary_levels_raise_no_warning(levels):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert TableEncoder().fit(table).kinds_["c"] == "category"
+
+
+@pytest.mark.parametrize("mark", ["n/a", " - ", "?", "NA", "NaT", "null", "None", "k.A.", ""])
+def test_marks_of_missing_values_in_text_dates(mark):
+    days = pd.Series(pd.date_range("2020-01-01", periods=100).strftime("%Y-%m-%d"), dtype=object)
+    table = pd.DataFrame({"a": np.arange(100) % 7.0, "d": days})
+    table["t"] = [f"{i % 24:02}:30" for i in range(100)]
+    gaps, marked = table.copy(), table.copy()
+    gaps.loc[5] = [np.nan, None, None]
+    marked.loc[5] = [np.nan, mark, mark]
+    wanted, encoder = TableEncoder().fit(gaps), TableEncoder().fit(marked)
+    assert encoder.kinds_ == {"a": "number", "d": "date", "t": "time"}
+    np.testing.assert_array_equal(encoder.transform(marked), wanted.transform(gaps))
+    np.testing.assert_array_equal(wanted.transform(marked), wanted.transform(gaps))
+    row = wanted.row_encoder()(marked.loc[5].to_dict())
+    np.testing.assert_allclose(row, wanted.transform(gaps)[5], atol=1e-12)
+
+
+def test_whole_numbers_that_are_dates_are_told():
+    days = pd.date_range("2020-01-01", periods=40).strftime("%Y%m%d")
+    for given in (days.astype(int), days):
+        with pytest.warns(
+            UserWarning, match=r"'d' is read as numbers, .*20200101.*format='%Y%m%d'"
+        ):
+            TableEncoder().fit(pd.DataFrame({"d": given, "x": range(40)}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder().fit(pd.DataFrame({"d": days.astype(int) + 40, "x": range(40)}))
+
+
+def test_levels_that_differ_in_spaces_are_one_and_in_case_are_told():
+    towns = ["Berlin", "Berlin ", " Berlin", "Bonn"] * 10
+    encoder = TableEncoder().fit(pd.DataFrame({"c": towns, "x": range(40)}))
+    assert [*encoder.get_feature_names_out()] == ["c=Bonn", "x"]
+    with pytest.warns(
+        UserWarning, match="Column 'c' has 'Berlin' and 'berlin' as different"
+    ) as got:
+        TableEncoder().fit(pd.DataFrame({"c": [*towns, "berlin"], "x": range(41)}))
+    assert got[0].filename == __file__

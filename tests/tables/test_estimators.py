@@ -24,6 +24,7 @@ from leansvm import (
     SparseLSSVR,
     persistence,
 )
+from leansvm.kernels import Mixture
 from leansvm.learning.learn import learn_kernel
 from leansvm.model_selection import basis_path
 from leansvm.rows import MemoryBlocks
@@ -107,6 +108,10 @@ def test_gaps_that_training_had_not_are_explained():
     model = LSSVC().fit(np.eye(6), [0, 1] * 3)
     with pytest.raises(ValueError, match="fitted on numbers without missing values: fill"):
         model.predict(np.full((1, 6), np.nan))
+    frame = pd.DataFrame(np.eye(6), columns=list("abcdef"))
+    model = LSSVC().fit(frame, [0, 1] * 3)
+    with pytest.raises(ValueError, match=r"text or dates \(in 'b', 'e'\), but LSSVC was"):
+        model.predict(frame.assign(b="x", e=[1.0, np.nan] * 3))
 
 
 @pytest.mark.parametrize("kernel", ["precomputed", lambda X, Z: X @ Z.T])
@@ -253,3 +258,29 @@ def test_true_and_false_may_be_yes_and_no():
         Predictor(model).predict({"x": 0.0, "flag": "maybe", "c": "a"})
     found = Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})
     assert found == Predictor(model).predict({"x": 0.0, "flag": True, "c": "a"})
+
+
+def test_a_learned_mixture_fits_the_same_model_again(learned):
+    assert isinstance(learned.kernel_, Mixture)
+    for gamma in ("learn", "scale", 1.0):
+        again = SparseLSSVR(kernel=learned.kernel_, gamma=gamma, n_basis=60, random_state=0)
+        np.testing.assert_array_equal(again.fit(TABLE, Y).predict(NEW), learned.predict(NEW))
+    with pytest.raises(ValueError, match=r"needs \d+ features, and X has \d+, made of .*'city'"):
+        again.fit(TABLE.drop(columns="age"), Y)
+
+
+def test_learned_scales_are_not_applied_to_standardised_numbers():
+    first = SparseLSSVR(kernel="laplacian", n_basis=60, random_state=0).fit(TABLE, Y)
+    given = {"kernel": first.kernel_, "gamma": first.gamma_}
+    again = SparseLSSVR(**given, n_basis=60, random_state=0).fit(TABLE, Y)
+    np.testing.assert_allclose(again.predict(TABLE), first.predict(TABLE), atol=0.01 * Y.std())
+
+
+def test_rows_are_kept_however_dates_and_numbers_are_written(learned):
+    wanted = learned.predict_interval(NEW[:5])
+    text = TABLE["time"].dt.strftime("%d.%m.%Y %H:%M:%S")
+    flags = TABLE["member"].map({True: "yes", False: "no"})
+    model = pickle.loads(pickle.dumps(learned))
+    for columns in ({"time": text}, {"age": TABLE["age"].astype(str)}, {"member": flags}):
+        model.keep_rows(TABLE.assign(**columns, more="x")[["more", *TABLE.columns[::-1]]], Y)
+        np.testing.assert_allclose(model.predict_interval(NEW[:5]), wanted, rtol=1e-9)

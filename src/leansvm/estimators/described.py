@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -49,3 +51,12 @@ def _with_default(entry: str, parameter: inspect.Parameter) -> str:
         return entry
     shown = f'"{parameter.default}"' if isinstance(parameter.default, str) else parameter.default
     return f"{head}, default={shown}{line}{text}"
+
+
+def similar(given: Iterable[str], known: Iterable[str]) -> str:
+    """Return the known name that a wrong one is probably meant to be, as the end of an error."""
+    known = [*known]
+    close = [
+        match for name in given for match in get_close_matches(name, known, 1) if name != match
+    ]
+    return f"; did you mean {close[0]!r}?" if close else ""

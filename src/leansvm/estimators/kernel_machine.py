@@ -114,7 +114,8 @@ class KernelMachine(Machine):
 
     @property
     def _has_one_scale(self) -> bool:  # type: ignore[override]
-        return not self._learns_scales and np.ndim(self.gamma) == 0
+        has_scales = self._learns_scales or isinstance(self.kernel, Mixture)
+        return not has_scales and np.ndim(self.gamma) == 0
 
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
         """Return the work of three phases: 1,500 rows; folds, if rows are few; 4,000 or 8,000."""
@@ -133,6 +134,14 @@ class KernelMachine(Machine):
             gamma = "scale" if isinstance(self.gamma, str) and self.gamma == "learn" else self.gamma
             if not isinstance(chosen, Mixture):
                 gamma = resolve_gamma(gamma, chosen, data.X.shape[1], data.variance)
+            elif chosen.n_features != data.X.shape[1]:
+                table, width = data.attributes.get("table_"), data.X.shape[1]
+                made = "" if table is None else f", made of the columns {[*table.kinds_]!s:.300}"
+                raise ValueError(
+                    f"kernel={chosen!r} needs {chosen.n_features} features, and X has {width}"
+                    f"{made}. Pass the columns for which the kernel was learned, or learn again "
+                    f"with kernel='auto'."
+                )
             kernel = Kernel(chosen, gamma=gamma, degree=self.degree, coef0=self.coef0)
             return FittedKernel(kernel, chosen)
         table, given = data.attributes.get("table_"), not isinstance(self.C, str | KFoldSums)

@@ -34,7 +34,7 @@ from leansvm._parallel import limited_blas
 from leansvm._phases import Watch, out_of_time, step, watching
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis.features import evaluate
-from leansvm.estimators.described import complete
+from leansvm.estimators.described import complete, similar
 from leansvm.estimators.publish import publish, warn
 from leansvm.estimators.read import TrainingData, read
 from leansvm.estimators.saved import Saved
@@ -60,7 +60,8 @@ def stored(init: Callable[..., None]) -> Callable[..., None]:
         try:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{type(self).__name__}: {error}") from None
+            hint = similar(kwargs, signature.parameters)
+            raise TypeError(f"{type(self).__name__}: {error}{hint}") from None
         bound.apply_defaults()
         vars(self).update(list(bound.arguments.items())[1:])
 
@@ -275,6 +276,9 @@ class Machine(Saved, CallbackSupport, Documented):
         """Return values of all outputs in the shape of the targets."""
         one = len(self.classes_) == 2 if self._classifies else self._single_output
         return values[:, 0] if one else values
+
+
+vars(Machine.fit)["__wrapped__"].__qualname__ = "fit"  # errors about arguments name no base class
 
 
 # ---------------------------------------------------------------------------- the frame of a fit

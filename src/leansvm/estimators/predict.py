@@ -25,6 +25,7 @@ from leansvm.estimators.machine import Machine
 from leansvm.estimators.publish import Array, warn
 from leansvm.estimators.read import check_features, validate
 from leansvm.estimators.targets import Scale, to_units
+from leansvm.kernels import Mixture
 from leansvm.losses import Logistic
 from leansvm.probabilities import Slopes, log_probabilities, probabilities
 from leansvm.rows import Partitions, is_dask, source_of, tiles_within
@@ -114,8 +115,28 @@ def warn_beyond(estimator: Any, X: Any) -> None:
     warn(
         estimator,
         f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
-        f"{name}. Kernel models do not extrapolate: outside the range, predictions stay what they "
-        f"are at its edge. Do not trust them.",
+        f"{name}. {_beyond(estimator.kernel_)}",
+    )
+
+
+def _beyond(kernel: Any) -> str:
+    """Return what a learned kernel does outside the range of its rows."""
+    parts = kernel.parts if isinstance(kernel, Mixture) else []
+    lines = [part.kernel == "linear" for part in parts]
+    if not any(lines):
+        return (
+            "Kernel models do not extrapolate: outside the range, predictions stay what they are "
+            "at its edge. Do not trust them."
+        )
+    last = "" if kernel.linear_clip is None else ", up to ten times the range"
+    if all(lines):
+        return (
+            f"The model is a straight line: outside the range, predictions continue it{last}. "
+            f"Check these values, and whether the line holds there."
+        )
+    return (
+        f"Outside the range, the linear part of the kernel continues a trend{last}, and the other "
+        f"parts stay what they are at the edge. Do not trust these predictions."
     )
 
 

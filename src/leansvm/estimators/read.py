@@ -49,6 +49,7 @@ from leansvm.tables.fitting import (
     encoded_source,
     transformed,
     validate_table,
+    where_no_numbers,
 )
 
 Array = NDArray[np.float64]
@@ -185,7 +186,8 @@ def read(
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
         if learns:
-            vars(scratch).pop("table_", None)
+            before = vars(scratch).pop("table_", None)
+            vars(scratch)["_table_before"] = None if reset else before
         try:
             data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
         except (TypeError, ValueError):
@@ -318,8 +320,9 @@ def validate(
             raise with_advice(error) from None
         if not reset:
             raise ValueError(
-                f"Input X contains NaN, text or dates, but {type(estimator).__name__} was fitted "
-                f"on numbers without missing values: fill them, or fit on rows that contain some."
+                f"Input X contains NaN, text or dates{where_no_numbers(X)}, but "
+                f"{type(estimator).__name__} was fitted on numbers without missing values: fill "
+                f"them, or fit on rows that contain some."
             ) from None
         return validate_table(estimator, X, y, **kwargs)
     X, *rest = checked if isinstance(checked, tuple) else (checked,)

@@ -103,7 +103,7 @@ const daysOf = (v, name) => {
     const days = number(v, name); // years 1 to 9999: milliseconds and 20240131 are no days
     return days < -719162 || days > 2932897 ? refuse(name, "dates", v) : days;
   }
-  if (typeof v === "string" && v.trim() === "") return NaN;
+  if (typeof v === "string" && isNone(v.trim())) return NaN;
   if (v instanceof Date) v = missing(+v) ? refuse(name, "dates", v) : v.toISOString();
   const points = /^(\\d{1,2})\\.\\s?(\\d{1,2})\\.\\s?(\\d{4})(?=\\D|$)/; // 31.1.2024
   const iso = (_, d, m, y) => `${y}-${m.padStart(2, "0")}-${d.padStart(2, "0")}`;
@@ -118,7 +118,7 @@ const daysOf = (v, name) => {
 // hours since midnight of a number of hours or a text such as "08:30"
 const hoursOf = (v, name) => {
   if (typeof v === "boolean" || v instanceof Date) return refuse(name, "times of day", v);
-  if (typeof v !== "string" || v.trim() === "") {
+  if (typeof v !== "string" || isNone(v.trim())) {
     const hours = number(v, name);
     return hours < 0 || hours >= 24 ? refuse(name, "hours of a day (0 to 24)", v) : hours;
   }

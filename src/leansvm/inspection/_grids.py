@@ -94,7 +94,8 @@ def as_numbers(values: NDArray[Any]) -> Array | None:
     if values.dtype.kind == "M":
         days = values.astype("datetime64[us]").astype(np.int64) / _DAY
         return np.where(np.isnat(values), np.nan, days)
-    if values.dtype.kind == "b":
+    truths = values.dtype.kind == "O" and any(isinstance(v, bool | np.bool_) for v in values)
+    if truths or values.dtype.kind == "b":
         return None
     try:
         return values.astype(np.float64)

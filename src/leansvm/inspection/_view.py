@@ -51,6 +51,8 @@ class View:
     def __init__(self, model: Any, X: Any) -> None:
         if is_dask(X) or isinstance(X, RowSource):
             raise TypeError("Rows must be in memory: pass a sample, as an array or a frame.")
+        if len(getattr(X, "shape", (0, 0))) == 1 and hasattr(X, "iloc"):
+            raise TypeError("Rows must be a frame, got a Series: for one row pass X.iloc[[0]].")
         self.model, self.threshold = split_threshold(model)
         check_is_fitted(self.model)
         self.before, self.machine = split_pipeline(self.model)
@@ -74,6 +76,10 @@ class View:
         """What reads the user's columns; None if they are numbers or a step reads them."""
         first = self.machine if self.before is None else self.before[0]
         return first if isinstance(first, TableEncoder) else getattr(first, "table_", None)
+
+    def left_out(self, names: Sequence[str]) -> list[str]:
+        """Return which of these columns the fit left out."""
+        return [] if self.table is None else [n for n in names if n in self.table.left_out_]
 
     def features(self, X: Any) -> Array:
         """Return rows as the machine's kernel gets them: transformed, encoded, dense."""
@@ -264,10 +270,21 @@ def _same(rows: Array) -> Array:
     return rows
 
 
-def as_lines(title: str, names: Sequence[str], cells: Sequence[str], shown: Indices) -> str:
-    """Return a title and a line for each of the columns shown, at most ten lines in all."""
-    shown = shown[:8]
-    width = max((len(names[i]) for i in shown), default=0)
-    lines = [title, *(f"  {names[i]:<{width}}  {cells[i]}" for i in shown)]
-    rest = len(names) - len(shown)
-    return "\n".join([*lines, f"  {rest} more"] if rest else lines)
+def as_lines(
+    title: str,
+    names: Sequence[str],
+    cells: Sequence[str],
+    shown: Indices,
+    left_out: Sequence[str] = (),
+    labels: Sequence[str] | None = None,
+) -> str:
+    """Return a title, a line for each of the first eight columns, and what is not shown."""
+    labels = names if labels is None else labels
+    used = [i for i in shown.tolist() if names[i] not in left_out]
+    width = max((len(labels[i]) for i in used[:8]), default=0)
+    lines = [title, *(f"  {labels[i]:<{width}}  {cells[i]}" for i in used[:8])]
+    lines += [f"  {len(used) - 8} more"] if len(used) > 8 else []
+    if left_out:
+        more = f" and {len(left_out) - 8} more" if len(left_out) > 8 else ""
+        lines.append(f"  left out of the fit: {', '.join(left_out[:8])}{more}")
+    return "\n".join(lines)

@@ -7,7 +7,7 @@ All columns are computed at once, from exact gradients of the kernel expansion
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -75,6 +75,8 @@ class Effects:
     classes : tuple
         Labels whose decision values the outputs are: the second of two classes, or all of several.
         Empty for regressors.
+    left_out : list of str
+        Columns that the fit left out. Nothing depends on them.
     """
 
     features: NDArray[np.intp]
@@ -88,6 +90,7 @@ class Effects:
     interaction: Array
     scales: Array | None
     classes: tuple[Any, ...] = ()
+    left_out: list[str] = field(default_factory=list)
 
     def what(self, output: int | None = None) -> str:
         """Return what f is, in words.
@@ -131,7 +134,8 @@ class Effects:
             for size, up in zip(strength, slope, strict=True)
         ]
         title = f"Mean change of the {self.what()} when a column gets another row's value:"
-        return as_lines(title, self.names, cells, self.strongest(len(self.names)))
+        shown = self.strongest(len(self.names))
+        return as_lines(title, self.names, cells, shown, self.left_out)
 
 
 def effects(
@@ -241,6 +245,7 @@ def effects(
         _interactions(expansion, rows, pairs, leads),
         _scales(machine, lines),
         classes_of(machine, strength.shape[0]),
+        [names[c] for c in columns if view.left_out([view.names[c]])],
     )
 
 

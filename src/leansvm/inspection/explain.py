@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -56,6 +56,8 @@ class Explanation:
     classes : tuple
         Labels whose decision values these are: the second of two classes, or all of several.
         Empty for regressors.
+    left_out : list of str
+        Columns that the fit left out. Nothing depends on them.
     """
 
     names: list[str]
@@ -66,6 +68,7 @@ class Explanation:
     method: str
     values: list[list[Any]]
     classes: tuple[Any, ...] = ()
+    left_out: list[str] = field(default_factory=list)
 
     def strongest(self, row: int = 0, count: int | None = None, output: int = 0) -> Indices:
         """Return positions of the columns with the largest contributions to a row.
@@ -109,7 +112,8 @@ class Explanation:
         what += f"{prediction:.4g}, baseline {baseline:.4g}"
         title = f"Row 0 of {len(self.prediction)}: {what} and:"
         labels = [self.label(g) for g in range(len(self.names))]
-        return as_lines(title, labels, [f"{value:+.4g}" for value in found], self.strongest())
+        cells = [f"{value:+.4g}" for value in found]
+        return as_lines(title, self.names, cells, self.strongest(), self.left_out, labels)
 
     def label(self, column: int, row: int = 0) -> str:
         """Return a column's name with its value in a row.
@@ -258,6 +262,7 @@ def explain(
         method,
         values,
         classes_of(view.machine, f.shape[1]),
+        view.left_out(names),
     )
 
 

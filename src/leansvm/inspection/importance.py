@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -51,6 +51,8 @@ class Importance:
         Score with all columns as they are.
     scoring : str
         What the score is.
+    left_out : list of str
+        Columns that the fit left out. Nothing depends on them.
     """
 
     names: list[str]
@@ -59,6 +61,7 @@ class Importance:
     losses: Array
     score: float
     scoring: str
+    left_out: list[str] = field(default_factory=list)
 
     def strongest(self, count: int | None = None) -> Indices:
         """Return positions of the most important columns, the most important first.
@@ -78,7 +81,7 @@ class Importance:
     def __repr__(self) -> str:
         title = f"Loss of {self.scoring} ({self.score:.4g}) when a column is shuffled:"
         cells = [f"{m:8.4f} ± {s:.4f}" for m, s in zip(self.mean, self.std, strict=True)]
-        return as_lines(title, self.names, cells, self.strongest())
+        return as_lines(title, self.names, cells, self.strongest(), self.left_out)
 
 
 def importance(
@@ -176,7 +179,8 @@ def importance(
     if scoring is None:
         scoring = "accuracy" if is_classifier(model) else "R²"
     what = scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "the score")
-    return Importance(names, losses.mean(axis=1), losses.std(axis=1), losses, score, what)
+    found = losses.mean(axis=1), losses.std(axis=1), losses
+    return Importance(names, *found, score, what, view.left_out(names))
 
 
 def _fair_scoring(model: Any, y: Any) -> str | None:

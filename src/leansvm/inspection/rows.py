@@ -184,7 +184,7 @@ def _asked(model: Any, *rows: Any) -> Answers:
         )
     check_is_fitted(model)
     with warnings.catch_warnings():  # the fit has told it
-        warnings.filterwarnings("ignore", "Column .* is read as text", UserWarning)
+        warnings.filterwarnings("ignore", "Column .* (is read as|has) ", UserWarning)
         return (model.keep_rows(*rows) if rows else model)._ask()
 
 

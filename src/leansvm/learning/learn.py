@@ -84,7 +84,7 @@ class LearnedKernel:
     scales: Array | None
     report: dict[str, Any]
     # least and largest values (2, n_features) in the sample; infinite for features that no part
-    # uses; None if a straight line was learned, or nothing
+    # uses; None if nothing was learned
     seen: Array | None = None
 
 
@@ -264,9 +264,7 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
         "quantile_features": n_curves,
         "dropped": dropped.tolist(),
     }
-    seen = None
-    if scales.kernels != ("linear",):  # a straight line goes on beyond the rows
-        seen, idle = np.stack(sample.units.ends), ~sample.units.varies
-        idle[dropped] = True
-        seen[:, idle] = [[-np.inf], [np.inf]]
+    seen, idle = np.stack(sample.units.ends), ~sample.units.varies
+    idle[dropped] = True
+    seen[:, idle] = [[-np.inf], [np.inf]]
     return LearnedKernel(kernel, gamma, clip, shown, report, seen)

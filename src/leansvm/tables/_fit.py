@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_consistent_length, column_or_1d
 
+from leansvm._sklearn import level_of_user
 from leansvm.tables._columns import (
     MOST_LEVELS,
     RAW,
@@ -23,7 +25,7 @@ from leansvm.tables._columns import (
     unit_of,
 )
 from leansvm.tables._frames import NamedColumns
-from leansvm.tables._hints import hint_of
+from leansvm.tables._hints import hint_of, hint_of_case, hint_of_numbers
 from leansvm.tables._target import Codes, Units, folds_of, row_marks, target_means, units_of
 from leansvm.tables._values import Values, coded, in_kind, levels, recognised
 
@@ -68,10 +70,17 @@ class FittedTable:
 
 
 def fit_table(
-    table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
+    table: NamedColumns,
+    Y: Array | None,
+    weight: Array,
+    standardize: bool,
+    before: Sequence[Column] = (),
 ) -> tuple[FittedTable, Array]:
-    """Learn what the columns are; return them and the features of these rows."""
-    fit = _ColumnFit(table, Y, weight, standardize)
+    """Learn what the columns are; return them and the features of these rows.
+
+    If these are the rows of an earlier fit, ``before`` are its columns: they say how to read text.
+    """
+    fit = _ColumnFit(table, Y, weight, standardize, before)
     found = FittedTable({name: (v.kind, v.zone) for name, v in fit.values.items()}, means=fit.means)
     for name, values in fit.values.items():
         column = fit.column(values, name)
@@ -100,13 +109,27 @@ class _ColumnFit:
     """Columns, targets and weights of the rows of one fit."""
 
     def __init__(
-        self, table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
+        self,
+        table: NamedColumns,
+        Y: Array | None,
+        weight: Array,
+        standardize: bool,
+        before: Sequence[Column],
     ) -> None:
         self.Y, self.weight, self.standardize = Y, weight, standardize
         self.used = weight > 0
         self.values: dict[str, Values] = {}
+        known = {column.name: column for column in before}
         for i, name in enumerate(table.names):
-            self.values[name] = recognised(table.column(i, None), name)
+            column = known.get(name)
+            zone = getattr(column, "zone", None)
+            values = table.column(i, zone)
+            if column is None:
+                self.values[name] = recognised(values, name)
+            elif isinstance(column, CategoryColumn):
+                self.values[name] = column.read_again(values)
+            else:
+                self.values[name] = in_kind(values, column.kind, name, zone)
         self.means: dict[str, Array] = {}
 
     def column(self, values: Values, name: str) -> Column | str:
@@ -124,6 +147,9 @@ class _ColumnFit:
             return "whole numbers and the name of an id"
         else:
             found = NumberColumn.fit(name, *rows, self.standardize)
+            hint = hint_of_numbers(x, name)
+            if hint:
+                _warn(name, f"is read as numbers, {hint}")
         return "the same in all rows" if found is None else found
 
     def _is_id(self, name: str, x: Array) -> bool:
@@ -140,9 +166,10 @@ class _ColumnFit:
     def _category(self, values: Values, name: str) -> Column | str:
         (codes, texts), rows = coded(levels(values, name)), self.weight
         if values.kind == "text" and not values.declared:
-            hint = hint_of(texts)
-            if hint:
-                warnings.warn(f"Column {name!r} is read as text, {hint}", stacklevel=2)
+            hint, few = hint_of(texts), len(texts) < _ALL_DIFFERENT * len(codes)
+            case = hint_of_case(texts) if few else ""
+            if hint or case:
+                _warn(name, f"is read as text, {hint}" if hint else case)
         if rows.mean() < 1.0:  # weights below 1 on average do not count copies
             rows = rows * (self.units.weight.sum() / rows.sum())
         counts = np.bincount(codes + 1, weights=rows, minlength=len(texts) + 1)
@@ -184,6 +211,11 @@ class _ColumnFit:
         found = units_of(marks_of(self.values, self.Y), self.weight)
         positive = found.weight[found.weight > 0]
         return replace(found, weight=found.weight / min(1.0, positive.mean()))
+
+
+def _warn(name: str, text: str) -> None:
+    """Warn at the user's line."""
+    warnings.warn(f"Column {name!r} {text}", stacklevel=level_of_user())
 
 
 def targets_of(y: Any, n_rows: int) -> Array:

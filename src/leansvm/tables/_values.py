@@ -2,7 +2,7 @@
 
 Dates are seconds since 1970 by the clock of the column's time zone, times of day seconds since
 midnight. Categories are texts: numbers, booleans and other objects among them become texts, and
-blank texts count as missing.
+spaces around a text do not count, so that blank texts are missing.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ def is_missing(value: Any) -> bool:
         return False
 
 
+def is_none(value: Any) -> bool:
+    """Whether a number or date is missing: also a text such as "n/a"."""
+    return is_missing(value) or (isinstance(value, str) and value.strip().lower() in NO_VALUE)
+
+
 def text_of(value: Any, name: str) -> str:
     """Return a value as text: 1.0 as "1"; equal values of all libraries have the same text."""
     if isinstance(value, str):
@@ -86,11 +91,11 @@ def text_of(value: Any, name: str) -> str:
 
 
 def words(values: Iterable[Any], name: str) -> list[str | None]:
-    """Return values as texts, None if one is missing."""
+    """Return values as texts without spaces around them, None if one is missing."""
     values = list(values)
-    if set(map(type, values)) <= {str, type(None)}:
-        return [None if v is None or not v or v.isspace() else v for v in values]
-    return [None if is_missing(v) else text_of(v, name) for v in values]
+    if not set(map(type, values)) <= {str, type(None)}:
+        values = [None if is_missing(v) else text_of(v, name) for v in values]
+    return [None if v is None else v.strip() or None for v in values]
 
 
 def coded(texts: list[str | None]) -> tuple[NDArray[np.intp], list[str]]:
@@ -119,7 +124,8 @@ def recognised(values: Values, name: str) -> Values:
         return Values("truth", numbers(values, name))
     if all(issubclass(kind, timedelta | np.timedelta64) for kind in kinds):
         return Values("number", numbers(values, name))
-    if all(issubclass(kind, date | np.datetime64) for kind in kinds):  # datetime is a date
+    dates = (issubclass(kind, date | np.datetime64) or _is_period(kind) for kind in kinds)
+    if all(dates):  # datetime is a date
         zone = next((str(v.tzinfo) for v in known if getattr(v, "tzinfo", None)), None)
         return Values("date", seconds(values, name, "date", zone), zone)
     if all(issubclass(kind, time) for kind in kinds):
@@ -147,7 +153,7 @@ def recognised(values: Values, name: str) -> Values:
 def _of_texts(values: Values, name: str) -> Values:
     """Return texts as dates, times or numbers, if all of them are written so."""
     data = words(values.data, name)
-    different = list(dict.fromkeys(text for text in data if text is not None))
+    different = [text for text in dict.fromkeys(data) if text is not None and not is_none(text)]
     plain = Values("text", data, declared=values.declared)
     if not different:
         return plain
@@ -157,8 +163,7 @@ def _of_texts(values: Values, name: str) -> Values:
                 return Values(kind, seconds(plain, name, kind))
             except ValueError:  # such as 2024-02-31
                 return plain
-    decimals = [text for text in different if text.strip().lower() not in NO_VALUE]
-    if not values.declared and decimals and all(map(DECIMAL.fullmatch, decimals)):
+    if not values.declared and all(map(DECIMAL.fullmatch, different)):
         return Values("number", numbers(plain, name))
     return plain
 
@@ -205,7 +210,7 @@ def numbers(values: Values, name: str) -> Array:
 
 def number_of(value: Any, name: str) -> float:
     """Return one value as a number, NaN if it is missing; durations in days."""
-    if is_missing(value) or (isinstance(value, str) and value.strip().lower() in NO_VALUE):
+    if is_none(value):
         return np.nan
     if isinstance(value, timedelta):
         return value.total_seconds() / DAY
@@ -250,6 +255,7 @@ def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> 
     as a missing value, with codes such as "0123" and "1.50" as texts or as numbers.
     """
     levels = {level: level for level in known if level is not None}
+    levels = {level.strip(): level for level in levels} | levels  # of old files, with spaces
     if are_numbers:
         levels = {_number_text(level): level for level in levels} | levels
     none = NO_VALUE if None in known else set()
@@ -277,7 +283,7 @@ def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Ar
         _refuse(name, f"{kind}s", f"a {values.kind}")
     data = values.data
     if kind == "date" and set(map(type, data)) <= {str, type(None)}:
-        codes, different = coded(words(data, name))
+        codes, different = coded([None if is_none(text) else text for text in words(data, name)])
         parsed = np.append(_parsed(different, name), np.nan)
         return parsed[codes]
     convert = second_of if kind == "date" else clock_of
@@ -299,12 +305,14 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
 
     A date with a time zone is moved to that of training; texts say what their clock shows.
     """
-    if is_missing(value):
+    if is_none(value):
         return np.nan
     if isinstance(value, np.datetime64):
         return float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
     if isinstance(value, Number) and value >= _FIRST_NUMBER:
         value = text_of(value, name)
+    elif _is_period(type(value)):
+        value = value.start_time
     try:
         moment = datetime.fromisoformat(_iso(value)) if isinstance(value, str) else value
     except ValueError:
@@ -321,22 +329,28 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
     return day * DAY + clock_of(moment.time(), name)
 
 
+def _is_period(kind: type) -> bool:
+    return kind.__name__ == "Period" and hasattr(kind, "start_time")  # of pandas
+
+
 def _iso(text: str) -> str:
     """Return a date with points as ISO 8601 writes it: 2024-03-01 for 1.3.2024 and 01.03.24."""
-    found = _POINTS.match(text.strip())
+    text = text.strip()
+    found = _POINTS.match(text)
     if found is None:
         return text
     day, month, year = map(int, found.groups())
     year += 2000 if year < 69 else 1900 if year < 100 else 0
-    return f"{year:04d}-{month:02d}-{day:02d}{text.strip()[found.end() :]}"
+    return f"{year:04d}-{month:02d}-{day:02d}{text[found.end() :]}"
 
 
 def clock_of(value: Any, name: str, zone: str | None = None) -> float:
     """Return one time of day as seconds since midnight, NaN if it is missing."""
-    if is_missing(value):
+    if is_none(value):
         return np.nan
     if isinstance(value, str):
-        text = f"0{value}" if value[1:2] == ":" else value  # 8:30
+        text = value.strip()
+        text = f"0{text}" if text[1:2] == ":" else text  # 8:30
         with suppress(ValueError):  # digits alone may be a date, such as 20240301
             value = time.fromisoformat(text) if ":" in text else value
     if not isinstance(value, time):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from leansvm._sklearn import Documented, with_advice
-from leansvm.tables._columns import CategoryColumn, check_column
+from leansvm.tables._columns import CategoryColumn, Column, check_column
 from leansvm.tables._fit import FittedTable, fit_table, targets_of
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
@@ -141,7 +142,19 @@ class TableEncoder(TransformerMixin, Documented):
         """
         return self._learn(self._opened(X, reset=True), y, sample_weight)[1]
 
-    def _learn(self, table: NamedColumns, y: Any, weight: Any) -> tuple[FittedTable, Array]:
+    def fit_again(self, X: Any, y: Any, sample_weight: Any, before: TableEncoder) -> Array:
+        """Return the features of the training rows of an encoder, which says how to read them."""
+        table = self._opened(X, reset=True)
+        names = [*vars(before).get("feature_names_in_", ())]
+        if names and {*names} <= {*table.names}:
+            place = [table.names.index(name) for name in names]
+            column = table.column
+            table = replace(table, names=names, column=lambda i, zone: column(place[i], zone))
+        return self._learn(table, y, sample_weight, before._columns)[1]
+
+    def _learn(
+        self, table: NamedColumns, y: Any, weight: Any, before: Sequence[Column] = ()
+    ) -> tuple[FittedTable, Array]:
         """Learn what the columns are; return the fitted table and the encoded training rows."""
         Y = None if y is None else targets_of(y, table.n_rows)
         weight = _check_sample_weight(
@@ -149,7 +162,7 @@ class TableEncoder(TransformerMixin, Documented):
         )
         if not weight.any():
             raise ValueError("sample_weight must be positive for at least one row.")
-        found, rows = fit_table(table, Y, weight, self.standardize)
+        found, rows = fit_table(table, Y, weight, self.standardize, before)
         self._columns, self.left_out_ = found.columns, found.left_out
         self._set_features()
         return found, rows

@@ -54,6 +54,18 @@ def count_missing(y: Any) -> tuple[int, int]:
     return count, len(given) if given.ndim else 0
 
 
+def where_no_numbers(X: Any) -> str:
+    """Return the names of a frame's columns that are no numbers or have missing values."""
+    if not is_frame(X):
+        return ""
+    table, found = open_table(X), []
+    for i, name in enumerate(table.names):
+        values = table.column(i, None)
+        if values.kind not in ("number", "truth") or np.isnan(values.data).any():
+            found.append(repr(name))
+    return f" (in {', '.join(found[:5])}{', …' if len(found) > 5 else ''})"
+
+
 def features_by_name(table: TableEncoder, X: Any, y: Any = None) -> Array:
     """Return later rows as features; columns of a frame may have another order than in training.
 
@@ -70,9 +82,15 @@ def features_by_name(table: TableEncoder, X: Any, y: Any = None) -> Array:
 
 
 def encoded(estimator: Any, rows: TableRows, Y: Any, weight: Any) -> Array:
-    """Return the rows of a table as numbers, and set ``table_``."""
-    estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
-    return _in_type_of(rows.X, estimator.table_.fit_transform(rows.X, Y, weight))
+    """Return the rows of a table as numbers, and set ``table_``.
+
+    If these are the rows of an earlier fit, ``_table_before`` is its encoder.
+    """
+    estimator.table_ = table = TableEncoder(standardize=estimator._has_one_scale)
+    before = vars(estimator).get("_table_before")
+    if before is None:
+        return _in_type_of(rows.X, table.fit_transform(rows.X, Y, weight))
+    return _in_type_of(rows.X, table.fit_again(rows.X, Y, weight, before))
 
 
 def _in_type_of(X: Any, rows: Array) -> Any:
