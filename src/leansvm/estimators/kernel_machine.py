@@ -18,6 +18,7 @@ from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis.choose import (
     LAST_SIZE,
     Basis,
+    check_definite,
     choose,
     points_of_before,
     resolve_basis,
@@ -266,7 +267,10 @@ class BasisMachine(KernelMachine):
         self, data: BasisData, problem: Any, run: Run, selector: Any = None, **options: Any
     ) -> Callable[[int], Basis]:
         """Return a function: number of points -> `Basis`, by the user's selector or another one."""
-        selector = data.selector if selector is None else selector
+        if selector is None:  # once in a fit; a pilot has a selector of its own
+            selector = data.selector
+            if getattr(self, "regularizer", "rkhs") == "rkhs":
+                check_definite(data.rows, problem.kernel)
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._pilot(data, problem, run)
         return partial(
