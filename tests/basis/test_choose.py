@@ -165,7 +165,7 @@ def test_an_indefinite_kernel_gives_one_warning(estimator, kernel, basis):
 
 
 def test_a_kernel_without_positive_values_is_refused():
-    with pytest.raises(ValueError, match="'_negative' is not .* no basis point is left"):
+    with pytest.raises(ValueError, match=r"'_negative' is not .* no basis point is left"):
         SparseLSSVR(kernel=_negative).fit(X, X[:, 0])
 
 

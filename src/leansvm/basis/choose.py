@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
 from leansvm import basis as selectors
-from leansvm._array_api import foreign_namespace, like_rows, moved, rows_at, to_host
+from leansvm._array_api import foreign_namespace, in_float64, like_rows, moved, rows_at, to_host
 from leansvm._sklearn import level_of_user
 from leansvm.basis.selector import Basis as Basis
 from leansvm.basis.selector import BasisSelector, Fit, OnStep
@@ -133,8 +133,8 @@ def check_definite(blocks: RowBlocks, kernel: Kernel) -> None:
     if not (callable(kernel.name) or name in _PERHAPS_INDEFINITE):
         return
     few = np.unique(np.linspace(0, blocks.n_rows - 1, _CHECKED_ROWS).astype(np.intp))
-    rows = blocks.take(few)
-    K = np.asarray(to_host(kernel.block(rows, kernel.points(rows, few))), np.float64)
+    rows = in_float64(blocks.take(few))
+    K = np.array(to_host(kernel.block(rows, kernel.points(rows, few), dtype=np.float64)))
     if not np.isfinite(K).all():  # the fit says so
         return
     eigenvalues = np.linalg.eigvalsh((K + K.T) / 2)

@@ -218,7 +218,8 @@ class BasisMachine(KernelMachine):
     basis : str, selector, 1-D integer array or 2-D array
         How to choose the basis points: "random", "pivoted-cholesky", "random-pivoted-cholesky",
         "backfitting", "forward", "csi", "sparse-greedy", "entropy", "medoids" or "all", an instance
-        of a class in `leansvm.basis`, row numbers, or the points themselves.
+        of a class in `leansvm.basis`, row numbers, or the points themselves. Given points fix the
+        size, so that ``n_basis`` is ignored; equal row numbers count once.
     select_on : {"auto", "all"}, int or float in (0, 1)
         Rows from which the selector chooses. "auto" means all rows, or a stratified sample if the
         numbers that the selector keeps for every row exceed half of ``cache_size``.

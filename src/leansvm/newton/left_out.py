@@ -135,8 +135,9 @@ def _mistakes(block: Block, task: NewtonPass) -> tuple[float, float]:
 def left_out_residuals_of(solver: NewtonSolver) -> Array:
     """Return y minus the decision value without the row, rows x outputs, after `leave_out`.
 
-    If rows are few and the loss is not the squared one, further Newton steps make these values exact to three digits: one step alone
-    may be wrong by one to three points of the error rate at large C, most of all for sharp losses.
+    One step is exact for the squared loss. For other losses it may be wrong by one to three points
+    of the error rate at large C, most of all if they are sharp. If rows are few, further Newton
+    steps make these values exact to three digits.
     """
     task, (m, width) = solver.task(solver.outputs), (solver.blocks.n_rows, solver.features.width)
     if m * width > _FEW_NUMBERS:
