@@ -41,6 +41,7 @@ plt.show()
 
 # %%
 # A function has three limits: leansvm does not learn its parameters (``width`` here), cannot export
-# the model to C, JavaScript or ONNX, and does not check that the kernel is symmetric and positive
-# semidefinite. A kernel with a name, like ``"rbf"``, has none of these limits. It is a class in
-# ``leansvm/kernels/``; ``CONTRIBUTING.md`` says what it needs.
+# the model to C, JavaScript or ONNX, and does not check that the kernel is symmetric. (It warns if
+# the kernel matrix of some rows is not positive semidefinite.) A kernel with a name, like
+# ``"rbf"``, has none of these limits. It is a class in ``leansvm/kernels/``; ``CONTRIBUTING.md``
+# says what it needs.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.utils import check_random_state
 
 from leansvm import SparseLSSVC
 from leansvm.basis import Basis, BasisSelector
@@ -44,14 +43,14 @@ class FarthestFirst(BasisSelector):
 
     nested = True  # the first k rows of a choice are what it chooses for n_basis=k
 
-    def select(self, blocks, kernel, n_basis, *, random_state=None, fit=None, on_step=None):
-        rows = [int(check_random_state(random_state).randint(blocks.n_rows))]
+    def _choose(self, blocks, kernel, n_basis, rng, fit, on_step):
+        rows = [int(rng.randint(blocks.n_rows))]
         while len(rows) < n_basis:
             newest = np.array(rows[-1:])
             points = kernel.points(blocks.take(newest), newest)
             distance, row = max(blocks.map(_nearer, kernel, points))
-            if distance <= 0 or (on_step is not None and on_step(len(rows))):
-                break  # every row is one of those chosen
+            if distance <= 0 or on_step(len(rows)):
+                break  # every row is one of those chosen, or the user wants to stop
             rows.append(row)
         return Basis(np.array(rows))
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from leansvm import KernelBasis
+from leansvm import KernelBasis, ReducedSVC, SparseLSSVC, SparseLSSVR
 from leansvm.basis import (
     Backfitting,
     BasisSelector,
@@ -144,3 +144,54 @@ def test_a_warning_names_the_line_of_the_user():
     with pytest.warns(UserWarning, match="more than the 20 rows") as caught:
         KernelBasis(n_basis=30).fit(X[:20])
     assert caught[0].filename == __file__
+
+
+# ---------------------------------------------------------------------- indefinite kernels
+
+
+def _saddle(A, B):
+    return A[:, :1] @ B[:, :1].T - A[:, 1:] @ B[:, 1:].T
+
+
+@pytest.mark.parametrize("basis", ["random", "pivoted-cholesky", "backfitting"])
+@pytest.mark.parametrize("kernel", ["sigmoid", "precomputed", _saddle])
+@pytest.mark.parametrize("estimator", [SparseLSSVC, ReducedSVC])
+def test_an_indefinite_kernel_gives_one_warning(estimator, kernel, basis):
+    model = estimator(kernel=kernel, basis=basis, n_basis=20, gamma=2.0, coef0=-1.0, C=1.0)
+    rows = _saddle(X, X) if kernel == "precomputed" else X
+    with pytest.warns(UserWarning, match="is not positive semidefinite") as seen:
+        model.set_params(calibrate=False, random_state=0).fit(rows, Y[:, 0])
+    assert len([one for one in seen if "semidefinite" in str(one.message)]) == 1
+
+
+def test_a_kernel_without_positive_values_is_refused():
+    with pytest.raises(ValueError, match=r"'_negative' is not .* no basis point is left"):
+        SparseLSSVR(kernel=_negative).fit(X, X[:, 0])
+
+
+def _negative(A, B):
+    return -A @ B.T
+
+
+def _linear(A, B):
+    return A @ B.T
+
+
+@pytest.mark.parametrize("kernel", ["poly", "linear", "rbf", "precomputed", _linear])
+def test_dropped_points_of_a_semidefinite_kernel_give_no_warning(kernel):
+    copies = np.tile(X[:40], (3, 1)).astype(np.float32)  # a matrix of low rank, in float32
+    rows = _linear(copies, copies) if kernel == "precomputed" else copies
+    SparseLSSVR(kernel=kernel, gamma=1.0, n_basis=60, C=1.0).fit(rows, copies[:, 0])
+
+
+def test_the_norm_of_the_coefficients_needs_no_definite_kernel():
+    ReducedSVC(kernel=_saddle, regularizer="coef", n_basis=20, C=1.0).fit(X, Y[:, 0])
+
+
+def test_a_selector_must_choose_a_row():
+    class Nothing(BasisSelector):
+        def _choose(self, blocks, kernel, n_basis, rng, fit, on_step):
+            return Basis(np.arange(0))
+
+    with pytest.raises(ValueError, match="Nothing chose no row"):
+        SparseLSSVC(basis=Nothing()).fit(X, Y[:, 0])

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.class_weight import compute_sample_weight
 
-from leansvm import ReducedSVC, SparseLSSVC
+from leansvm import LSSVR, ReducedSVC, SparseLSSVC
 from leansvm.basis import RandomBasis
 from leansvm.learning.sample import draw_sample
 from leansvm.ridge.criteria import rows_inside
@@ -179,6 +179,10 @@ def test_c_at_an_end_of_its_values_is_said():
     wide = 1e3 * np.random.RandomState(1).normal(size=(80, 60))
     with pytest.warns(UserWarning, match=r"C_=1e-06 .*\(scale the features or the weights\)"):
         SparseLSSVC(kernel="linear", basis="all").fit(wide, wide[:, 0] > 0)
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    message = "C='gcv' tries, and the criterion still falls there: the targets are without noise"
+    with pytest.warns(UserWarning, match=message):
+        LSSVR(C="gcv", gamma=0.01).fit(x, np.abs(x[:, 0]))
 
 
 @pytest.mark.parametrize("targets", ["no noise", "noise"])

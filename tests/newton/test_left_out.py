@@ -64,7 +64,9 @@ def values_without(X, Y, s, features, points, bias_penalty, loss, C, rows, start
 
 @pytest.mark.parametrize("points", [8, 60])  # a factor of H; Woodbury's identity
 @pytest.mark.parametrize("bias_penalty", BIASES)
-def test_the_squared_loss_is_exact(points, bias_penalty, one_step_alone):
+@pytest.mark.parametrize("few_rows", [False, True])  # further steps may not spoil the exact one
+def test_the_squared_loss_is_exact(points, bias_penalty, few_rows, monkeypatch):
+    monkeypatch.setattr(left_out, "_FEW_NUMBERS", 2**20 if few_rows else 0)
     X, Y, s = problem(outputs=2)
     solver, features = solver_of(X, Y, s, points, bias_penalty)
     solver.solve(Squared(), 10.0)

@@ -12,7 +12,7 @@ from leansvm.papers import PAPERS, _charts, write_report
 from leansvm.papers._panels import curves, plane
 from leansvm.papers._published import paper
 from leansvm.papers._report import report, summary
-from leansvm.papers._verdict import Verdict, judge
+from leansvm.papers._verdict import Verdict, judge, metric
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reproduction" / "results.json"
 _SQUARE = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
@@ -214,3 +214,24 @@ def test_the_docs_page_begins_with_the_counts_of_the_committed_results(committed
     )
     assert found[Verdict.SHORT] == 15 and "Fifteen rows are short" in page
     assert found[Verdict.BETTER] == 31 and "Thirty-one rows are better" in page
+
+
+def test_the_docs_page_counts_rows_that_are_worse_by_more_than_chance(committed):
+    page = COMMITTED.parents[1].joinpath("reproduction.md").read_text(encoding="utf-8")
+    within, repeated, worse = 0, 0, 0
+    for table in (table for name in PAPERS for table in paper(name).tables.values()):
+        for row in table.rows:
+            entry = committed["rows"].get(row.id)
+            if judge(row, table, entry).verdict != Verdict.WITHIN:
+                continue
+            (name,) = [m for m in row.published if metric(m).better and m in entry["metrics"]]
+            ours = entry["metrics"][name]
+            difference = metric(name).better * (row.published[name].mean - ours["mean"])
+            within += 1
+            if ours["std"] > 1e-9:  # several trials, and they differ
+                repeated += 1
+                # std * sqrt(n / (n - 1)) / sqrt(n): the standard error of the mean
+                worse += difference > 2 * ours["std"] / (ours["n"] - 1) ** 0.5
+    words = " ".join(page.split())
+    assert f"Of the {within} rows within tolerance, {repeated} have several trials" in words
+    assert f"in {worse} of these our mean is worse" in words

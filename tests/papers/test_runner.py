@@ -10,10 +10,11 @@ import time
 import pytest
 
 from leansvm.datasets import DatasetNotFoundError
-from leansvm.papers import Observer, compare, reproduce
+from leansvm.papers import PAPERS, Observer, compare, reproduce
 from leansvm.papers import fang2019 as paper_module
 from leansvm.papers._experiment import Experiment, Skipped
 from leansvm.papers._published import paper
+from leansvm.papers._runner import named
 
 
 class Watch(Observer):
@@ -47,6 +48,7 @@ def measured(monkeypatch):
     return asked
 
 
+FIRST = "fang2019/table-1/LSSVM-Gaussian, synthetic, sigma 0.5"
 N_ROWS = len(paper("fang2019").tables["table-1"].rows)
 
 
@@ -77,10 +79,35 @@ def test_finished_rows_are_kept_and_the_others_tried_again(measured, tmp_path):
 def test_other_options_measure_again(measured, tmp_path):
     reproduce(["fang2019"], tables=["table-1"], out=tmp_path)
     measured.clear()
-    store = reproduce(["fang2019"], tables=["table-1"], out=tmp_path, seeds=3)
+    store = reproduce(["fang2019"], tables=["table-1"], out=tmp_path, seeds=5)
     assert len(measured) == N_ROWS
-    row = store.rows["fang2019/table-1/LSSVM-Gaussian, synthetic, sigma 0.5"]
-    assert row["metrics"]["test_error"]["n"] == 3
+    assert store.rows[FIRST]["metrics"]["test_error"]["n"] == 5
+
+
+@pytest.mark.parametrize("less", [{"quick": True}, {"seeds": 3}, {"quick": True, "seeds": 1}])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_no_row_is_replaced_by_one_with_fewer_trials(measured, tmp_path, less, fresh):
+    options = {"tables": ["table-1"], "out": tmp_path}
+    before = reproduce(["fang2019"], **options).rows
+    watch = Watch()
+    after = reproduce(["fang2019"], **options, **less, fresh=fresh, observer=watch).rows
+    done = {name: row for name, row in before.items() if row["status"] == "done"}
+    assert {name: after[name] for name in done} == done
+    assert watch.kept == (0 if fresh else len(done))
+    if fresh:
+        assert dict(watch.ended)[FIRST] == "kept"
+
+
+def test_a_result_is_not_replaced_by_a_skipped_or_failed_row(measured, tmp_path):
+    options = {"tables": ["table-1"], "out": tmp_path}
+    store = reproduce(["fang2019"], **options)
+    bad = [name for name, row in store.rows.items() if row["status"] != "done"]
+    for name in bad:
+        store.put("rows", name, store.rows[FIRST] | {"run": {"quick": False, "seeds": 1}})
+    watch = Watch()
+    after = reproduce(["fang2019"], **options, fresh=True, observer=watch).rows
+    assert all(after[name]["status"] == "done" for name in bad)
+    assert [status for name, status in watch.ended if name in bad] == ["kept"] * 3
 
 
 def test_an_interrupted_run_keeps_what_it_has(measured, tmp_path):
@@ -182,6 +209,7 @@ def test_the_command_reproduces_a_table(command, tmp_path):
     done = command("peng2016", "--table", "table-1", "--quick")
     assert done.exit_code == 0, done.stderr
     assert "3 of 4 rows and figures done, 1 skipped" in done.stdout
+    assert done.stdout.splitlines()[0].endswith("; 1 trial")
     assert "SVMlight is another program" in " ".join(done.stderr.split())
     page = (tmp_path / "report.html").read_text()
     assert page.count('<span class="badge reached">reached</span>') == 3
@@ -278,6 +306,34 @@ def test_the_command_lists_rows_and_runs_none(command, tmp_path):
     assert figures.startswith("# zhou2013/fig-1 (run it with --table fig-1): ")
     assert not (tmp_path / "results.json").exists()
     assert command("peng2016", "--row", "nonsense", "--list").exit_code == 2
+    everything = command("--list").stdout
+    assert all(f"# {name}/table-1: " in everything for name in PAPERS)
+    none = command()
+    assert none.exit_code == 2 and "name one or more papers" in " ".join(none.stderr.split())
+
+
+def test_a_full_result_is_kept_and_the_command_says_so(command, measured):
+    assert command("fang2019", "--table", "table-1").exit_code == 0
+    quick = command("fang2019", "--table", "table-1", "--quick")
+    assert f"{N_ROWS - 3} of {N_ROWS} rows are there already, with at least as" in quick.stderr
+    again = command("fang2019", "--table", "table-1", "--quick", "--fresh", "--row", "sigma 0.5")
+    words = " ".join(again.stderr.split())
+    assert f"kept: {FIRST}: the stored one has 4 trials, this run has 2" in words
+    assert "1 of 1 rows and figures done (1 of them before)" in again.stdout
+    assert "(paper: 11.40 %); 4 trials" in again.stdout
+
+
+@pytest.mark.usefixtures("no_data")
+def test_rows_with_the_same_reason_share_a_line_that_counts_them(command):
+    done = command("peng2016", "--table", "table-4")
+    lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
+    assert any(line.startswith("skipped: ") and " and the next " in line for line in lines)
+
+
+def test_similar_names_are_suggested_once():
+    ids = ["peng2016/table-4/RLSSVM, Splice", "peng2016/table-9/RLSSVM, Splice"]
+    with pytest.raises(ValueError, match=r"did you mean 'RLSSVM, Splice'[?]"):
+        named("RLSVM, Splice", ids)
 
 
 def test_rows_are_compared_with_the_published_ones(measured, tmp_path):

@@ -56,9 +56,14 @@ def test_times_are_not_judged():
 
 
 def test_exact_numbers():
-    assert _judged("n_features", Printed(60), 60.0, None) == Verdict.REACHED
     assert _judged("n_features", Printed(60), 61.0, None) == Verdict.SHORT
     assert _judged("bias", Printed(-0.9999), -0.99990001, None) == Verdict.REACHED
+
+
+@pytest.mark.parametrize("metric", ["n_features", "C", "gamma", "loss_difference"])
+def test_what_was_not_fitted_is_no_result(metric):
+    assert _judged(metric, Printed(60), 60.0, None) == Verdict.SETTINGS
+    assert _judged(metric, Printed(60), 61.0, None) == Verdict.SHORT
 
 
 def test_the_worst_metric_decides():

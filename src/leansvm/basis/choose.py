@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
 from leansvm import basis as selectors
-from leansvm._array_api import foreign_namespace, like_rows, moved, rows_at, to_host
+from leansvm._array_api import foreign_namespace, in_float64, like_rows, moved, rows_at, to_host
 from leansvm._sklearn import level_of_user
 from leansvm.basis.selector import Basis as Basis
 from leansvm.basis.selector import BasisSelector, Fit, OnStep
@@ -48,6 +48,8 @@ SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
     "entropy": selectors.RenyiEntropy,
     "medoids": selectors.KMedoids,
 }
+_PERHAPS_INDEFINITE = ("sigmoid", "poly", "polynomial", "precomputed")
+_CHECKED_ROWS, _NEGATIVE = 200, 1e-5  # of the largest eigenvalue; float32 rounds to 1e-7
 LAST_SIZE = 2000  # the largest that n_basis="auto" tries, unless a machine says otherwise
 
 
@@ -111,12 +113,42 @@ def choose(
             f"{type(basis).__name__} must choose a Basis with at most {count} different row "
             f"numbers, from 0 to {part.n_rows - 1}, got {found!r:.80}."
         )
+    if not indices.size and type(basis) not in SELECTORS.values():
+        raise ValueError(f"{type(basis).__name__} chose no row: it must choose at least one.")
     if sample is not None:
         indices = sample[indices]
         found.report["selected_on"] = len(sample)
     L = found.L if part is blocks else None
     new = replace(found, indices=indices, rows=blocks.take(indices), L=L)
     return new if earlier is None else _joined(earlier, new, n_basis)
+
+
+def check_definite(blocks: RowBlocks, kernel: Kernel) -> None:
+    """Warn if the kernel matrix of some rows has clearly negative eigenvalues.
+
+    K_BB = L L' exists for positive semidefinite kernels; with others, it drops most points.
+    Raise ValueError if there is no positive eigenvalue, so that no point would be left.
+    """
+    name = getattr(kernel.name, "__name__", kernel.name)
+    if not (callable(kernel.name) or name in _PERHAPS_INDEFINITE):
+        return
+    few = np.unique(np.linspace(0, blocks.n_rows - 1, _CHECKED_ROWS).astype(np.intp))
+    rows = in_float64(blocks.take(few))
+    K = np.array(to_host(kernel.block(rows, kernel.points(rows, few), dtype=np.float64)))
+    if not np.isfinite(K).all():  # the fit says so
+        return
+    eigenvalues = np.linalg.eigvalsh((K + K.T) / 2)
+    low, high = float(eigenvalues[0]), float(eigenvalues[-1])
+    if low >= -_NEGATIVE * max(abs(low), high):
+        return
+    text = f"kernel={name!r} is not positive semidefinite: its matrix has negative eigenvalues"
+    if high <= -_NEGATIVE * low:
+        raise ValueError(f"{text} only, so that no basis point is left. Use another kernel.")
+    warnings.warn(
+        f"{text}, and most basis points may be dropped. Use another kernel or other parameters.",
+        UserWarning,
+        stacklevel=level_of_user(),
+    )
 
 
 def points_of_before(blocks: RowBlocks, numbers: Integers, points: Any) -> Basis:

@@ -29,8 +29,9 @@ _MOST_LINES = 30  # of the result: one for each row
 @guarded
 def command(
     papers: Annotated[
-        list[str], typer.Argument(help=f"One or more of {_PAPERS}, or all.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(help=f"One or more of {_PAPERS}, or all.", show_default=False),
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option(help="Only this table or figure, such as table-1. Can be repeated."),
@@ -72,7 +73,8 @@ def command(
 
     Up to 30 rows are printed beside the paper's numbers. Of more rows, the
     command prints only how many reached these. Every finished row is
-    stored at once. To continue after Ctrl-C, run the same command again. Rows
+    stored at once. To continue after Ctrl-C, run the same command again. A row
+    is never replaced by one with fewer trials. Rows
     without data on this machine are skipped; the last lines say how to
     download the data. The exit code is 1 only if no row could be run.
     """
@@ -80,6 +82,9 @@ def command(
     from leansvm.papers import PAPERS, reproduce, row_names, write_report
     from leansvm.papers._compare import listing
 
+    if not papers and not names_only:
+        raise UsageError(f"name one or more papers, or all; the papers are {_PAPERS}")
+    papers = papers or ["all"]
     names = list(PAPERS) if "all" in papers else list(dict.fromkeys(papers))
     output = Printer(quiet, as_json)
     try:
@@ -138,5 +143,7 @@ def _compared(
         lines = [str(one) for one in found if one.measured]
     else:
         verdicts = Counter(one.verdict for one in found)
+        trials = sorted({one.trials for one in found if one.trials}) or [0]
         lines = ["; ".join(f"{name}: {n} rows" for name, n in verdicts.items())]
+        lines[0] += f"; trials of each row: {trials[0]} to {trials[-1]}"
     return [asdict(one) for one in found], lines

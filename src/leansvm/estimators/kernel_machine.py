@@ -18,6 +18,7 @@ from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis.choose import (
     LAST_SIZE,
     Basis,
+    check_definite,
     choose,
     points_of_before,
     resolve_basis,
@@ -226,7 +227,8 @@ class BasisMachine(KernelMachine):
     basis : str, selector, 1-D integer array or 2-D array
         How to choose the basis points: "random", "pivoted-cholesky", "random-pivoted-cholesky",
         "backfitting", "forward", "csi", "sparse-greedy", "entropy", "medoids" or "all", an instance
-        of a class in `leansvm.basis`, row numbers, or the points themselves.
+        of a class in `leansvm.basis`, row numbers, or the points themselves. Given points fix the
+        size, so that ``n_basis`` is ignored; equal row numbers count once.
     select_on : {"auto", "all"}, int or float in (0, 1)
         Rows from which the selector chooses. "auto" means all rows, or a stratified sample if the
         numbers that the selector keeps for every row exceed half of ``cache_size``.
@@ -275,7 +277,10 @@ class BasisMachine(KernelMachine):
         self, data: BasisData, problem: Any, run: Run, selector: Any = None, **options: Any
     ) -> Callable[[int], Basis]:
         """Return a function: number of points -> `Basis`, by the user's selector or another one."""
-        selector = data.selector if selector is None else selector
+        if selector is None:  # once in a fit; a pilot has a selector of its own
+            selector = data.selector
+            if getattr(self, "regularizer", "rkhs") == "rkhs":
+                check_definite(data.rows, problem.kernel)
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._pilot(data, problem, run)
         return partial(

@@ -272,7 +272,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         features' spread and of the shapes at the start. Not used by "loss".
     update : {"simultaneous", "sequential"}, default="simultaneous"
         Whether the paper's steps move all functions at once, or one after the other with the
-        outputs brought up to date in between, as in the paper's Algorithm 1.
+        outputs brought up to date in between. The paper's text allows both readings.
     backtracking : bool, default=False
         Halve the paper's steps until the objective, with fixed dual variables, does not fall.
         Without this, a step may lower it.

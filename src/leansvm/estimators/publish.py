@@ -27,7 +27,7 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _TOO_SMOOTH = (
-    "the classes are separated without noise, or the kernel is too smooth for these data (try a "
+    "the {} without noise, or the kernel is too smooth for these data (try a "
     "larger gamma), or a few rows with large weights dominate"
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
@@ -215,10 +215,12 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
     for end, inner in ((0, 1), (-1, -2)) if len(curve) > 1 else ():
         falls = _NO_NOISE * curve.max() < curve[end] < _FALLS * curve[inner]  # False if NaN
         if candidates[end] == solution.C and falls:
-            why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
+            targets = "classes are separated" if estimator._classifies else "targets are"
+            why = _TOO_SMOOTH.format(targets) if solution.C > 1.0 else _TOO_LARGE
+            what = "criterion" if estimator.C == "gcv" else "error of left-out rows"
             warn(
                 estimator,
                 f": C_={solution.C:.3g} is the last value that C={estimator.C!r} tries, and the "
-                f"error of left-out rows still falls there: {why}. To try further values, pass a "
+                f"{what} still falls there: {why}. To try further values, pass a "
                 f"list as C.",
             )

@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 
 from leansvm._array_api import foreign_namespace, namespace, to_host
 from leansvm.linalg import right_solve_in_place
-from leansvm.losses import Loss
+from leansvm.losses import Loss, Squared
 from leansvm.newton.matrix import NewtonFactor, Output, factored
 from leansvm.newton.passes import COLUMNS, NewtonPass, NewtonRows
 from leansvm.newton.solver import NewtonSolver
@@ -135,8 +135,9 @@ def _mistakes(block: Block, task: NewtonPass) -> tuple[float, float]:
 def left_out_residuals_of(solver: NewtonSolver) -> Array:
     """Return y minus the decision value without the row, rows x outputs, after `leave_out`.
 
-    If rows are few, further Newton steps make these values exact to three digits: one step alone
-    may be wrong by one to three points of the error rate at large C, most of all for sharp losses.
+    One step is exact for the squared loss. For other losses it may be wrong by one to three points
+    of the error rate at large C, most of all if they are sharp. If rows are few, further Newton
+    steps make these values exact to three digits.
     """
     task, (m, width) = solver.task(solver.outputs), (solver.blocks.n_rows, solver.features.width)
     if m * width > _FEW_NUMBERS:
@@ -153,6 +154,8 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     if np.count_nonzero(slopes) * m * width <= _FEW_PRODUCTS:
         ridge = solver.lam * solver.rho
         for o, loss in task.outputs:
+            if type(loss) is Squared:  # one step is exact
+                continue
             moves = moves_without(Phi, ridge, U[:, o], Side[:, o], s, slopes[:, o], loss)
             residuals[used, o] = Y[:, o] - F[:, o] - moves
     return residuals

@@ -28,13 +28,15 @@ class Comparison:
         Paper, table and name of the row.
     verdict : str
         As in the report: "reached", "within tolerance", "short", "better by more than 2 points",
-        "measured", "quoted", "beside", "not run" or "failed".
+        "settings", "measured", "quoted", "beside", "not run" or "failed".
     note : str
         What is known about the difference, or why the row was not run; often empty.
     published, measured : dict
         For each metric its mean and standard deviation (None if there is none).
     called : str or None
         The estimator of the first trial, with its parameters.
+    trials : int
+        Number of trials; 0 if the row was not run.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Comparison:
     published: Mapping[str, tuple[float, float | None]]
     measured: Mapping[str, tuple[float, float | None]]
     called: str | None
+    trials: int
 
     def __str__(self) -> str:
         """Return the verdict, the name, and the metrics that decide."""
@@ -52,6 +55,8 @@ class Comparison:
         parts = [self._pair(name) for name in names[:_MOST_IN_LINE]]
         if len(names) > _MOST_IN_LINE:
             parts.append(f"{len(names) - _MOST_IN_LINE} more numbers in the report")
+        if parts:
+            parts.append(f"{self.trials} trial{'s' if self.trials > 1 else ''}")
         if self.note and (not parts or self.verdict in (Verdict.SHORT, Verdict.BETTER)):
             parts.append(self.note)
         return "; ".join([f"{self.verdict}: {self.id}", *parts])
@@ -126,8 +131,9 @@ def _comparisons(papers: Sequence[str], stored: Mapping[str, Any]) -> Iterator[C
                 yield Comparison(
                     row.id,
                     str(found.verdict),
-                    found.text,
+                    found.text or "; ".join(row.notes),
                     published,
                     measured,
                     entry.get("called"),
+                    max((one["n"] for one in entry.get("metrics", {}).values()), default=0),
                 )

@@ -25,13 +25,14 @@ _CHOICES = (
     Verdict.REACHED,
     Verdict.WITHIN,
     Verdict.SHORT,
+    Verdict.SETTINGS,
     Verdict.MEASURED,
     Verdict.QUOTED,
     Verdict.NOT_RUN,
 )
 
 # Counts of a paper in the Markdown table.
-_SHOWN = (str(Verdict.BETTER), "reached", "within tolerance", "short", "times only")
+_SHOWN = (str(Verdict.BETTER), "reached", "within tolerance", "short", "settings", "times only")
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
@@ -66,7 +67,7 @@ def summary(content: Mapping[str, Any]) -> str:
     """Return the counts of every paper as a Markdown table, with what was not possible and why."""
     lines = [
         f"| paper | {' | '.join(_SHOWN)} | not possible, and why |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| --- |" + " --- |" * (len(_SHOWN) + 1),
     ]
     for name in PAPERS:
         tables = paper(name).tables.values()
@@ -112,6 +113,7 @@ def _counts(found: Iterable[Judgement]) -> dict[str, int]:
         "reached": counts[Verdict.REACHED],
         "within tolerance": counts[Verdict.WITHIN],
         "short": counts[Verdict.SHORT],
+        "settings": counts[Verdict.SETTINGS],
         "times only": counts[Verdict.MEASURED],
         "quoted by the papers": counts[Verdict.QUOTED],
         "not run": counts[Verdict.NOT_RUN] + counts[Verdict.FAILED],

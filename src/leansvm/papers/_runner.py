@@ -104,7 +104,8 @@ def named(text: str, ids: Sequence[str]) -> list[str]:
     exact = [one for one in ids if wanted in (one.casefold(), one.split("/", 2)[2].casefold())]
     found = exact or [one for one in ids if wanted in one.casefold()]
     if not found:
-        near = difflib.get_close_matches(text, [one.split("/", 2)[2] for one in ids], 3, 0.4)
+        names = dict.fromkeys(one.split("/", 2)[2] for one in ids)
+        near = difflib.get_close_matches(text, names, 3, 0.4)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
         raise ValueError(
             f"no row {text!r}{hint} A full name is {ids[0]!r}; `leansvm reproduce ... --list` "
@@ -143,7 +144,8 @@ def reproduce(
     """Compute the papers' tables and figures again; results are in ``out/results.json``.
 
     Rows that were measured before with the same options are kept: an interrupted run continues
-    where it stopped. `compare` returns the rows beside the published ones.
+    where it stopped. A row with more trials is kept as well, and one of a full run if this run is
+    quick. `compare` returns the rows beside the published ones.
 
     Parameters
     ----------
@@ -162,7 +164,7 @@ def reproduce(
     out : path, default="reproduction"
         Folder of the results.
     fresh : bool, default=False
-        Measure finished rows again.
+        Measure finished rows again. The new row replaces the old one unless it has fewer trials.
     observer : Observer, default=None
         Its methods are called before and after every row.
     command : str, default=None
@@ -191,9 +193,23 @@ def reproduce(
             continue
         observer.begin(job)
         entry = job.work() | {"run": asdict(run)}
-        store.put(job.section, job.id, entry)
+        old = store.content[job.section].get(job.id)
+        if old is None or _worth(entry) >= _worth(old):
+            store.put(job.section, job.id, entry)
+        else:
+            n = _worth(old)[0]
+            why = f"this run has {_worth(entry)[0]} (quick={run.quick}); another folder stores it"
+            entry = {"status": "kept", "reason": f"the stored one has {n} trials, {why}"}
         observer.end(job, entry)
     return store
+
+
+def _worth(entry: Mapping[str, Any]) -> tuple[int, bool]:
+    """Return what decides which of two results stays: trials (0: no result), and not quick."""
+    if entry["status"] != "done":
+        return 0, False
+    trials = max((one["n"] for one in entry.get("metrics", {}).values()), default=1)
+    return trials, not entry["run"]["quick"]
 
 
 def _seeds_in_words(run: RunOptions) -> str:
@@ -204,8 +220,15 @@ def _seeds_in_words(run: RunOptions) -> str:
 
 
 def _is_done(store: Store, job: Job, run: RunOptions) -> bool:
+    """Whether this run would measure what is stored already, or less."""
     entry = store.content[job.section].get(job.id)
-    return entry is not None and entry["status"] == "done" and entry["run"] == asdict(run)
+    if entry is None or entry["status"] != "done":
+        return False
+    trials, full = _worth(entry)
+    if run.seeds and trials > run.seeds:
+        return True
+    before = entry["run"]
+    return before == asdict(run) or (run.quick and full and not (run.seeds or before["seeds"]))
 
 
 def _measure(

@@ -1,6 +1,7 @@
 """The verdict of a row: all rules are here.
 
 A row is judged by its accuracy or error. Times belong to another machine and are never judged;
+sizes of data files and parameters that the experiment only passes on are checked, but no result;
 numbers of support vectors are compared, but decide only if the paper prints nothing else.
 """
 
@@ -26,6 +27,7 @@ class Verdict(StrEnum):
     REACHED = "reached"  # as good as the paper's, or better
     WITHIN = "within tolerance"  # worse, but within what the table allows
     SHORT = "short"  # worse than the table allows
+    SETTINGS = "settings"  # agrees, but nothing was fitted: sizes, parameters, formulas
     MEASURED = "measured"  # nothing to judge: seconds
     BESIDE = "beside"  # not in the paper
     QUOTED = "quoted"  # by the paper, from somebody else
@@ -74,6 +76,9 @@ METRICS: dict[str, Metric] = {
     "error": Metric("error", exact=6e-5, digits=5),
 }
 
+_SETTINGS = {"n_train", "n_test", "n_features", "C", "gamma"}
+_SETTINGS |= {"loss_difference", "conjugate_difference"}
+
 
 def metric(name: str) -> Metric:
     """Return a metric; ``error[2]`` is that of the second point."""
@@ -114,6 +119,8 @@ def judge(row: Row, table: Table, stored: Mapping[str, Any] | None) -> Judgement
     decisive = [verdict for verdict in found.values() if verdict is not None]
     if not decisive:
         return Judgement(Verdict.MEASURED, explain(row) or "")
+    if found.keys() <= _SETTINGS and Verdict.SHORT not in decisive:
+        return Judgement(Verdict.SETTINGS, explain(row) or "")
     order = (Verdict.SHORT, Verdict.WITHIN, Verdict.REACHED, Verdict.BETTER)
     return Judgement(next(v for v in order if v in decisive), explain(row) or "")
 

@@ -36,7 +36,7 @@ def _low_rank(method: str, given: Mapping[str, float]) -> LowRankLSSVC:
         learning_rate=given["eta"],
         max_iter=int(given["T"]),
         init="medoids",
-        update="simultaneous",
+        update="simultaneous",  # the text before Algorithm 1 also allows "sequential"
         iterate="last",
     )
 

@@ -70,8 +70,9 @@ def table_1(row: Row, run: RunOptions) -> Measured:
     """Our losses and conjugates beside the printed formulas, on a grid."""
     if row.method not in _FORMULAS:
         raise Skipped(
-            "The loss lacks a second derivative, which Newton's method needs. "
-            "Huber and logistic losses approach the hinge."
+            "The hinge and the absolute loss have no second derivative; that of the p-norm is not "
+            "bounded. Newton's method needs a bounded one. Huber and logistic losses approach the "
+            "hinge."
         )
     value, conjugate = _FORMULAS[row.method]
     name = row.method.lower().replace(" ", "_").replace("least_squares", "squared")
