@@ -304,12 +304,55 @@ def test_categories_that_part_of_the_rows_lack(run):
 
 
 def test_the_kernel_of_a_report_sees_rows_within_the_learned_bounds():
-    model = LSSVR(gamma=0.5).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
-    run = TrainingRun(None, "regression", None, make_pipeline("passthrough", model), [])
+    x = np.array([[0.0], [1.0], [2.0]])
+    model = LSSVR(gamma=0.5).fit(x, [0.0, 1.0, 2.0])
+    data = FileData(Path("d.npz"), x, np.arange(3.0), None)
+    run = TrainingRun(data, "regression", None, make_pipeline("passthrough", model), [])
     far = np.array([[5.0], [1.5]])
-    np.testing.assert_array_equal(run.seen_by_kernel(far), far)
+    np.testing.assert_array_equal(run.prepared_on(np.arange(3))[1](far), far)
     model.clip_ = (np.array([0.0]), np.array([2.0]))
-    np.testing.assert_array_equal(run.seen_by_kernel(far), [[2.0], [1.5]])
+    np.testing.assert_array_equal(run.prepared_on(np.arange(3))[1](far), [[2.0], [1.5]])
+
+
+@pytest.fixture
+def shops():
+    """Return a table with a column of noise of 500 levels, which has mean targets."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 2))
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1]})
+    frame["shop"] = [f"s{v}" for v in rng.integers(0, 500, 2000)]
+    sold = rng.random(2000) < 1 / (1 + np.exp(2.5 - x[:, 0] - 0.7 * x[:, 1]))
+    return frame.assign(sold=np.where(sold, "yes", "no"))
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_the_importance_knows_no_target_of_rows_left_out(run, shops, monkeypatch):
+    import leansvm.cli._report as report
+
+    seen, measured = [], report.measured
+    monkeypatch.setattr(report, "measured", lambda run: seen.append(measured(run)) or seen[-1])
+    text = words(written(run, shops, "sold", *QUICK, "--cv", "0")[0])
+    found = seen[0][0]
+    assert found.names[found.strongest(1)[0]] == "a" and found.mean[2] < 0.02
+    assert 0.7 < found.score < 0.83 and "500 rows that the model has not seen" in text
+
+
+def test_a_search_scores_learned_scales_without_the_row_s_own_target(run, shops, monkeypatch):
+    import leansvm.cli._tune_search as search
+
+    shops.to_csv("d.csv", index=False)
+    seen, score = [], search._left_out_score
+    monkeypatch.setattr(
+        search, "_left_out_score", lambda run, X, **k: seen.append((X, k)) or score(run, X, **k)
+    )
+    options = ("--set", "n_basis=30", "--cv", "0", "--json")
+    done = run("tune", "d.csv", "-t", "sold", "-o", "m.skops", *options)
+    assert done.exit_code == 0, done.stderr
+    X, y = seen[-1][0], np.where(shops.sold == "yes", 1.0, -1.0)
+    assert X.shape == (2000, X.shape[1])
+    assert max(abs(np.corrcoef(column, y)[0, 1]) for column in X.T[2:]) < 0.1
 
 
 # ---------------------------------------------------------------------------- what fits the task

@@ -117,8 +117,9 @@ def _left_out(run: TrainingRun) -> Iterator[tuple[Any, np.ndarray]]:
         if "n_basis" in model.get_params(deep=False):
             parameters["n_basis"] = min(support_size(model), len(train))
         machine = clone(model).set_params(**parameters)
-        machine.fit(run.seen_by_kernel(rows_of(run.data.X, train)), y[train])
-        yield make_pipeline(FunctionTransformer(run.seen_by_kernel), machine), test
+        rows, prepare = run.prepared_on(train)
+        machine.fit(rows, y[train])
+        yield make_pipeline(FunctionTransformer(prepare), machine), test
 
 
 def importance(found: inspection.Importance | None, on_rows: str) -> str:

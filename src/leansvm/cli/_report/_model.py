@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from leansvm.cli._evaluate import rows_of
 from leansvm.cli._report._accuracy import plain_ticks
 from leansvm.cli._run import TrainingRun, in_words
 from leansvm.cli._scores import LOWER_IS_BETTER
@@ -73,8 +74,8 @@ def sparsity(run: TrainingRun) -> str:
         train, test = train_test_split(rows, test_size=0.25, random_state=0, stratify=stratify)
     except ValueError:  # more classes than rows to score on
         train, test = train_test_split(rows, test_size=0.25, random_state=0)
-    # the columns of the whole fit: gamma has a value for each of them
-    X_train, X_test = (run.seen_by_kernel(_take(run.data.X, part)) for part in (train, test))
+    X_train, prepare = run.prepared_on(train)  # gamma has a value for each of its features
+    X_test = prepare(rows_of(run.data.X, test))
     machine = (SparseLSSVR if run.task == "regression" else SparseLSSVC)(
         **run.kernel_parameters(),
         degree=model.degree,
@@ -108,10 +109,6 @@ def sparsity(run: TrainingRun) -> str:
     )
     figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
     return html.section("How small could it be?", html.figures([figure]), text, "sparsity")
-
-
-def _take(X: Any, rows: np.ndarray) -> Any:
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 def tuning(run: TrainingRun) -> str:
