@@ -135,7 +135,8 @@ def test_importance_is_that_of_rows_left_out():
     model = SparseLSSVR(100.0, "rbf", gamma=0.3, n_basis=60).fit(X, y)
     data = FileData(Path("d.npz"), X, y, None)
     run = TrainingRun(data, "regression", None, make_pipeline(FunctionTransformer(), model), [])
-    found, words = measured(run)
+    found = measured(run)
+    words, found = found.on_rows, found.importance
     seen = importance(model, X, y, scoring="neg_mean_absolute_error")
     assert words == "60 rows that the model has not seen"
     assert seen.mean[1:].max() > 0.2 > found.mean[1:].max() and found.strongest(1)[0] == 0
@@ -334,9 +335,28 @@ def test_the_importance_knows_no_target_of_rows_left_out(run, shops, monkeypatch
     seen, measured = [], report.measured
     monkeypatch.setattr(report, "measured", lambda run: seen.append(measured(run)) or seen[-1])
     text = words(written(run, shops, "sold", *QUICK, "--cv", "0")[0])
-    found = seen[0][0]
+    found = seen[0].importance
     assert found.names[found.strongest(1)[0]] == "a" and found.mean[2] < 0.02
     assert 0.7 < found.score < 0.83 and "500 rows that the model has not seen" in text
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_columns_are_dropped_only_if_a_model_without_them_is_as_good(run, shops, monkeypatch):
+    import leansvm.cli._report._importance as module
+
+    frame = shops.assign(noise=shops.shop.rank()).drop(columns="shop")
+    options = (*QUICK, "--cv", "0")
+    assert "do not matter: --drop noise" in words(written(run, frame, "sold", *options)[0])
+    few = frame[:400]  # 45 of them are of the rarer class
+    assert "do not matter" not in words(written(run, few, "sold", *options)[0])
+
+    def wrong(model, X, y, **settings):
+        found = importance(model, X, y, **settings)
+        found.losses[1:] = 0.0  # as if b, which the targets depend on, were noise
+        return found
+
+    monkeypatch.setattr(module.inspection, "importance", wrong)
+    assert "do not matter" not in words(written(run, frame, "sold", *options)[0])
 
 
 def test_a_search_scores_learned_scales_without_the_row_s_own_target(run, shops, monkeypatch):
@@ -402,7 +422,7 @@ def test_the_rarer_class_is_looked_for(run, rare):
     assert "loss of AUC" in page and page.index("importance of the columns") < page.index(
         "confusion matrix"
     )
-    assert f"of fraud, which is {share:.1f} % of the rows" in text
+    assert f"this class has {share:.1f} % of the rows" in text
     assert "Column 'country' is left out" in text and "effect of country" not in page
 
 
@@ -434,6 +454,7 @@ def test_a_search_with_a_rare_class_is_not_by_accuracy(run, rare, options, by):
     done = run("tune", *files, "--set", "n_basis=20", *options)
     assert done.exit_code == 0, done.stderr
     assert f"2 candidates tried and compared by {by}" in done.stderr
+    assert "leansvm tune" not in words(Path("r.html").read_text("utf-8")).partition("Made by")[0]
     assert f'<th scope="col">{by}</th>' in Path("r.html").read_text(encoding="utf-8")
     found = json.loads(run("info", "m.skops", "--json").stdout)["metadata"]["trials"]
     scores = [trial["score"] for trial in found]
@@ -551,7 +572,7 @@ def test_copies_and_columns_that_are_left_out_are_only_in_notes(run, monkeypatch
     frame = frame.assign(one=1, two=2, z=rng.normal(size=200), y=np.where(x > 0, "u", "v"))
     page, _ = written(run, frame, "y", *QUICK)
     text = words(page)
-    assert seen[0][0].names == ["x", "z"] and seen[0][0].mean[0] > 0.3
+    assert seen[0].importance.names == ["x", "z"] and seen[0].importance.mean[0] > 0.3
     assert text.count("hold the same information") == 1
     assert "Columns 'x', 'twin' and 'third' hold the same information: one is enough." in text
     assert "Columns 'one', 'two' are left out: the same in all rows." in text

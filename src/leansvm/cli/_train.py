@@ -277,7 +277,7 @@ def fit(run: TrainingRun, output: Printer) -> None:
 def _auto_folds(run: TrainingRun) -> int | str:
     from leansvm.cli._evaluate import closed_form_is_enough
 
-    enough = closed_form_is_enough(run.model, len(run.y), run.model.n_features_in_)
+    enough = closed_form_is_enough(run.model, len(run.y), len(run.feature_names()))
     return "loo" if enough else AUTO_FOLDS
 
 

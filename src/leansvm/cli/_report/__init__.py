@@ -34,10 +34,10 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise CommandError(needs("--report", str(error.name), "cli")) from error
-    of_columns, on_rows = measured(run)
-    answered = answers(run, of_columns)
-    sections = [_facts(run), _next(next_steps(run, of_columns, answered.doubtful))]
-    sections += [_notes(worth_knowing(run)), importance(of_columns, on_rows)]
+    columns = measured(run)
+    answered = answers(run, columns.importance)
+    sections = [_facts(run), _next(next_steps(run, columns.unneeded, answered.doubtful))]
+    sections += [_notes(worth_knowing(run)), importance(columns)]
     if run.evaluation is not None:
         sections += [accuracy(run), calibration(run)]
     sections += [*answered.sections, feature_scales(run), sparsity(run), tuning(run)]
@@ -77,7 +77,7 @@ def _facts(run: TrainingRun) -> str:
 
 
 def _next(steps: list[str]) -> str:
-    return html.section("What to try next", html.bullets(steps), "", "next")
+    return html.section("What to try next", html.bullets(steps), "", "next") if steps else ""
 
 
 def _notes(notes: list[str]) -> str:
