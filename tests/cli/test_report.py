@@ -462,7 +462,11 @@ def test_a_search_with_a_rare_class_is_not_by_accuracy(run, rare, options, by):
     name = "C" if "reduced" in options else "gamma"
     from leansvm import load
 
-    assert getattr(load("m.skops")[-1], name) == found[scores.index(best)][name]
+    model = load("m.skops")
+    assert (
+        getattr(model[-1] if hasattr(model, "steps") else model, name)
+        == found[scores.index(best)][name]
+    )
     done = run("tune", *files, "--metric", "auc", "--no-calibrate")
     assert done.exit_code == 2 and "needs probabilities" in done.stderr
 
@@ -474,7 +478,7 @@ def test_effects_go_up_towards_the_class_looked_for(run, rare):
 
     page, _ = written(run, rare, "outcome", *QUICK, "--positive", "ok")
     assert "recall of ok" in page and "upwards: towards ok" in words(page)
-    model = load("m.skops")
+    model = make_pipeline("passthrough", load("m.skops"))
     one = TrainingRun(None, "classification", None, model, [], positive="fraud")
     assert _looks_for_first_class(one)
     one.positive = "ok"
@@ -608,16 +612,17 @@ def test_the_effect_of_a_date_is_drawn_by_day_and_hour(run):
     from leansvm.cli._report._answers import of_dates
 
     data = SimpleNamespace(kinds={"when": "date"})
-    one = TrainingRun(data, "regression", None, load("m.skops"), [])
+    model = load("m.skops")
+    one = TrainingRun(data, "regression", None, make_pipeline("passthrough", model), [])
     label, hours, change = of_dates(one, frame[["when", "noise"]], "when")[1]
     assert label == "hour of the day" and list(hours) == list(range(24))
     true = 10 * np.sin(2 * np.pi * hours / 24)
     assert np.corrcoef(change, true)[0, 1] > 0.95
     some = frame[frame.when.dt.hour.between(3, 20)][["when", "noise"]]
-    model = load("m.skops")[-1].fit(some, frame.y[some.index])
+    model.fit(some, frame.y[some.index])
     with warnings.catch_warnings():  # other hours are tried on purpose
         warnings.simplefilter("error")
-        of_dates(TrainingRun(data, "regression", None, model, []), some, "when")
+        of_dates(one, some, "when")
 
 
 @pytest.mark.usefixtures("empty_drawings")

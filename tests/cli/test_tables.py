@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leansvm import Predictor, persistence
+from leansvm import Predictor, SparseLSSVC, persistence
 
 
 def rentals(n, seed=0):
@@ -89,10 +89,9 @@ def test_predictions_are_those_of_python(trained, run, tmp_path):
     rows = pd.read_csv(trained / "new.csv", parse_dates=["when"])
     found = pd.read_csv(tmp_path / "o.csv")["prediction"]
     np.testing.assert_allclose(found, model.predict(rows), rtol=1e-5)
-    assert model[:-1].steps == [("preprocessing", "passthrough")]
-    assert model[-1].table_.kinds_ == {"when": "date", "weather": "category", "heat": "number"}
+    assert model.table_.kinds_ == {"when": "date", "weather": "category", "heat": "number"}
     left_out = {"id": "all different", "note": "the same in all rows"}
-    assert model[-1].table_.left_out_ == left_out
+    assert model.table_.left_out_ == left_out
 
 
 @pytest.mark.parametrize(
@@ -177,3 +176,27 @@ def test_python_predicts_the_frame_of_the_training_file(run, tmp_path, name):
     row = given.drop(columns="y").iloc[5].to_dict()
     assert Predictor(model).predict(row) == pytest.approx(wanted[5])
     assert name not in COLUMNS or np.std(wanted) > 0.5
+
+
+@pytest.mark.parametrize("many", [False, True])  # levels, which get mean targets
+def test_a_model_of_the_command_takes_its_rows_back_in_python(run, tmp_path, many):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=300)
+    shop = [f"s{i}" for i in rng.integers(0, 60 if many else 3, 300)]
+    frame = pd.DataFrame({"day": days.strftime("%d.%m.%Y"), "shop": shop})
+    frame["ok"], frame["x"] = rng.choice(["yes", "no"], 300), rng.normal(size=300)
+    frame["y"] = np.where(frame.x + rng.normal(size=300) > 0, "up", "down")
+    frame.to_csv("d.csv", index=False)
+    quick = ("-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20", "--cv", "0")
+    assert run("train", "d.csv", "-t", "y", "-o", "m.skops", *quick).exit_code == 0
+    model, rows = persistence.load("m.skops"), pd.read_csv("d.csv")
+    model.keep_rows(rows, rows.y)  # dates as text, and one more column
+    assert model.predict_set(rows[:3]).shape == (3, 2)
+    with pytest.raises(ValueError, match="rows that the model was fitted on"):
+        model.keep_rows(rows, rows.y[::-1])
+    fitted = SparseLSSVC(kernel="rbf", gamma=0.1, n_basis=20, random_state=0)
+    fitted.fit(rows.assign(day=days)[["day", "shop", "ok", "x"]], rows.y)
+    fitted.save("p.skops")
+    again = persistence.load("p.skops").keep_rows(rows, rows.y)  # day-first text for dates
+    known = fitted.predict_set(rows)
+    np.testing.assert_array_equal(again.predict_set(rows), known)

@@ -123,7 +123,10 @@ class TrainingRun:
         steps = [*self.pipeline.steps[:-1], *([] if table is None else [("table", table)])]
         before = clone(Pipeline(steps))
         y = self.y[train].astype(str) if self.task == "classification" else self.y[train]
-        rows, whole = before.fit_transform(rows_of(self.data.X, train), y), encoder_of(self.pipeline)
+        rows, whole = (
+            before.fit_transform(rows_of(self.data.X, train), y),
+            encoder_of(self.pipeline),
+        )
         names = [] if whole is None else list(whole.get_feature_names_out())
         own = before[-1].get_feature_names_out() if names else ()
         own = {name: i for i, name in enumerate(own) if name in names}

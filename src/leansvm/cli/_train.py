@@ -284,8 +284,10 @@ def _auto_folds(run: TrainingRun) -> int | str:
 def _save(run: TrainingRun, metadata: dict[str, Any], output_file: Path) -> None:
     from leansvm import persistence
 
+    # a machine that reads the table itself is saved alone: in Python it can do more than a pipeline
+    model = run.model if run.pipeline[0] == "passthrough" else run.pipeline
     try:
-        persistence.save(run.pipeline, output_file, metadata=metadata)
+        persistence.save(model, output_file, metadata=metadata)
     except persistence.ModelFileError as error:
         raise CommandError(str(error)) from error
 

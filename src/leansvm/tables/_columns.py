@@ -218,17 +218,20 @@ class CategoryColumn:
 
     def encode(self, values: Values, own_means: Array | None = None) -> Array:
         """Return features of all rows; ``own_means`` are the target means of training rows."""
+        return self.rows_of(self.read(values), own_means)
+
+    def read(self, values: Values) -> list[str | None]:
+        """Return values as levels of training if they mean one, such as 7 for 007."""
         if self.truth and values.kind == "number":  # 0 and 1 in place of False and True
             others = set(values.data[~np.isnan(values.data)].tolist()) - {0.0, 1.0}
             truths([text_of(value, self.name) for value in others], self.name)
             values = replace(values, kind="truth")
         texts = levels(values, self.name)
         if self.truth:
-            return self.rows_of(truths(texts, self.name), own_means)
+            return truths(texts, self.name)
         unseen = {text for text in texts if text is not None}.difference(self.known)
         found = meant(unseen, self.known, values.kind == "number")
-        read = [text if text is None else found.get(text, text) for text in texts]
-        return self.rows_of(read, own_means)
+        return [text if text is None else found.get(text, text) for text in texts]
 
     def places(self, texts: list[str | None]) -> list[int]:
         """Return the rows of `means` for levels; -1 for those that training did not see."""

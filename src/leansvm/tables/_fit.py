@@ -96,6 +96,36 @@ def marks_of(values: dict[str, Values], Y: Array | None) -> NDArray[np.uint64]:
     return row_marks(columns)
 
 
+def training_rows(
+    columns: list[Column], values: dict[str, Values], Y: Array, weight: Array
+) -> Array:
+    """Return the features of the rows of the fit again; ``values`` are of all its columns."""
+    for column in columns:
+        given, name = recognised(values[column.name], column.name), column.name
+        if not isinstance(column, CategoryColumn):
+            values[name] = in_kind(given, column.kind, name, getattr(column, "zone", None))
+        elif column.truth:
+            truth = {None: np.nan, "True": 1.0, "False": 0.0}
+            values[name] = Values("truth", np.array([truth[text] for text in column.read(given)]))
+        else:
+            values[name] = Values("text", column.read(given))
+    values = {name: recognised(given, name) for name, given in values.items()}
+    units, means = _units_of(values, Y, weight), {}
+    for column in columns:
+        if isinstance(column, CategoryColumn) and column.means.shape[1]:
+            codes = np.array(column.places(levels(values[column.name], column.name)))
+            known = np.maximum(codes, 0)  # others have no weight
+            means[column.name] = target_means(known, len(column.known), Y, units)[1]
+    return FittedTable({}, columns, means=means).features(values, units.fold[units.unit])
+
+
+def _units_of(values: dict[str, Values], Y: Array | None, weight: Array) -> Units:
+    """Return which rows are equal."""
+    found = units_of(marks_of(values, Y), weight)
+    positive = found.weight[found.weight > 0]
+    return replace(found, weight=found.weight / min(1.0, positive.mean()))
+
+
 class _ColumnFit:
     """Columns, targets and weights of the rows of one fit."""
 
@@ -181,9 +211,7 @@ class _ColumnFit:
     @cached_property
     def units(self) -> Units:
         """Which rows are equal."""
-        found = units_of(marks_of(self.values, self.Y), self.weight)
-        positive = found.weight[found.weight > 0]
-        return replace(found, weight=found.weight / min(1.0, positive.mean()))
+        return _units_of(self.values, self.Y, self.weight)
 
 
 def targets_of(y: Any, n_rows: int) -> Array:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 
 from leansvm._sklearn import Documented, with_advice
 from leansvm.tables._columns import CategoryColumn, check_column
-from leansvm.tables._fit import FittedTable, fit_table, targets_of
+from leansvm.tables._fit import FittedTable, fit_table, targets_of, training_rows
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
 from leansvm.tables._values import levels, meant
@@ -178,6 +178,20 @@ class TableEncoder(TransformerMixin, Documented):
         values = table.values({c.name: getattr(c, "zone", None) for c in self._columns})
         blocks = [column.encode(values[column.name]) for column in self._columns]
         return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+
+    @property
+    def has_means(self) -> bool:
+        """Whether some features are mean targets: those of training rows leave out their own."""
+        return any(isinstance(c, CategoryColumn) and c.means.shape[1] for c in self._columns)
+
+    def training_rows(self, X: Any, Y: Array, sample_weight: Array) -> Array:
+        """Return the features that the rows of the fit had in the fit; X may have other columns."""
+        table = self._opened(X, reset=False)
+        zones = dict.fromkeys(vars(self).get("feature_names_in_", table.names))
+        zones |= {c.name: getattr(c, "zone", None) for c in self._columns}
+        return training_rows(
+            self._columns, table.values(zones), targets_of(Y, len(Y)), sample_weight
+        )
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return names of the features: "age", "age:missing", "city=Rome", "time:hour_sin".

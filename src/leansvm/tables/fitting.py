@@ -46,6 +46,11 @@ def transformed(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
     return rows if isinstance(y, str) else check_X_y(rows, y, estimator=estimator, **kwargs)
 
 
+def has_means(estimator: Any) -> bool:
+    """Whether some features are mean targets, which training rows see without their own."""
+    return "table_" in vars(estimator) and estimator.table_.has_means
+
+
 def count_missing(y: Any) -> tuple[int, int]:
     """Return the number of rows with a missing target (None, NaN, pandas.NA), and of all rows."""
     given = np.asarray(y, dtype=object)

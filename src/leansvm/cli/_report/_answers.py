@@ -18,6 +18,7 @@ from leansvm.cli._evaluate import left_out_predictions, rows_of
 from leansvm.cli._output import readable
 from leansvm.cli._read import DATE, TRUTH
 from leansvm.cli._report._accuracy import equal_groups, plain_ticks
+from leansvm.cli._report._model import in_python
 from leansvm.cli._run import TrainingRun
 from leansvm.inspection import Effects, Importance, RowInspection, effects, inspect_rows
 from leansvm.plotting import html
@@ -83,8 +84,8 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     text = (
         f"The interval (jackknife+) contains the target of about {100 * (1 - ALPHA):.0f} % of new "
         f"rows like these. It is {width} wide on average. Around the prediction of the model "
-        f"without the row, it contains {covered:.1f} % of the rows shown. In Python: "
-        f"`predict_interval(X, alpha={ALPHA})`."
+        f"without the row, it contains {covered:.1f} % of the rows shown."
+        f"{in_python(run, 'predict_interval', ALPHA)}"
     )
     groups = equal_groups(middle, min(5, max(1, len(middle) // FEWEST_ROWS)))
     figures = [
@@ -139,7 +140,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
         if count
     ]
     table = html.table(
-        ["classes in the set", "rows", "share"], rows, f"{len(sizes):,} training rows"
+        ["classes in the set", "rows", "share"], rows, f"Sets of {len(sizes):,} training rows"
     )
     pairs = [
         (int(np.sum(sets[:, a] & sets[:, b])), run.model.classes_[a], run.model.classes_[b])
@@ -150,7 +151,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     text = (
         f"A set lists the classes that a row may have. About {100 * (1 - ALPHA):.0f} % of the sets "
         f"of new rows like these contain the right class. A set with one class is a confident "
-        f"prediction. In Python: `predict_set(X, alpha={ALPHA})`."
+        f"prediction.{in_python(run, 'predict_set', ALPHA)}"
     )
     if counts[0]:
         text += " An empty set means that the row fits no class well."

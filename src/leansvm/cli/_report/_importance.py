@@ -34,7 +34,7 @@ _SAME = 0.9999  # correlation of columns that are copies
 
 
 @dataclass
-class Part:
+class PartModel:
     """A model of some rows, and the numbers of rows that it has not seen."""
 
     model: Any
@@ -68,7 +68,7 @@ def measured(run: TrainingRun) -> Measured:
     scoring = metric and scorer_of(metric, n_classes, run.positive)
     parts, words = list(_left_out(run)), "rows that the model has not seen"
     if not parts:
-        parts, words = [Part(run.pipeline, np.arange(len(run.y)))], "training rows"
+        parts, words = [PartModel(run.pipeline, np.arange(len(run.y)))], "training rows"
     each: list[inspection.Importance] = []
     copies = {first: [first, *others] for first, others in copies_of(run).items()}
     for part in parts:
@@ -122,7 +122,7 @@ def copies_of(run: TrainingRun) -> dict[str, list[str]]:
     return {first: others for first, others in found.items() if others}
 
 
-def _left_out(run: TrainingRun) -> Iterator[Part]:
+def _left_out(run: TrainingRun) -> Iterator[PartModel]:
     """Yield models of some rows.
 
     Yields nothing if the machine has no kernel, or if a class has too few rows for every part.
@@ -136,7 +136,7 @@ def _left_out(run: TrainingRun) -> Iterator[Part]:
     splits = splits_of(y, _PARTS, 0, classes if by_class else None)[0]
     for train, test in splits if len(y) < _ROWS else splits[:1]:
         train = np.sort(np.random.default_rng(0).permutation(train)[:_MOST_ROWS])
-        yield Part(_model_of(run, train), test, train)
+        yield PartModel(_model_of(run, train), test, train)
 
 
 def _model_of(run: TrainingRun, train: np.ndarray, without: Collection[str] = ()) -> Any:
@@ -155,7 +155,7 @@ def _model_of(run: TrainingRun, train: np.ndarray, without: Collection[str] = ()
 def _unneeded(
     run: TrainingRun,
     found: inspection.Importance,
-    parts: list[Part],
+    parts: list[PartModel],
     copies: dict[str, list[str]],
     scorer: Any,
 ) -> list[str]:

@@ -209,3 +209,14 @@ def _trial_table(run: TrainingRun, names: list[str]) -> str:
     ]
     caption = "Best first" + (f"; 20 of {len(run.trials)}" if len(run.trials) > 20 else "")
     return html.table([*names, run.compared_by or "score", "± over folds"], rows, caption)
+
+
+def in_python(run: TrainingRun, method: str, alpha: float) -> str:
+    """Return how to call a method of the saved model, which needs the training rows for it."""
+    call = f"`model.keep_rows(X, y).{method}(X_new, alpha={alpha})`"
+    if run.pipeline[0] != "passthrough":
+        call = (
+            f"`model[-1].keep_rows(model[:-1].transform(X), y)`, then "
+            f"`model[-1].{method}(model[:-1].transform(X_new), alpha={alpha})`"
+        )
+    return f" In Python, with the training rows X and y: {call}."
