@@ -521,7 +521,7 @@ def test_scores_that_do_not_fit_are_refused(run, rare, options, text):
 def test_the_metric_asked_for_comes_first(run, rare, metric, name, importance):
     page, printed = written(run, rare, "outcome", *QUICK, "--metric", metric)
     assert re.search(r"<dt>([^(<]+) \(without", page).group(1) == name
-    assert importance in page and f"{name} of the folds:" in words(page)
+    assert importance in page and f"{name[0].upper()}{name[1:]} of the folds:" in words(page)
     assert name in printed
 
 
@@ -655,3 +655,35 @@ def test_the_report_is_one_page_of_paper(run, rare, which):
     subprocess.run([program, *switches, *paths], check=True, capture_output=True, timeout=120)
     with open("r.pdf", "rb") as file:
         assert len(re.findall(rb"/Type /Page\b", file.read())) == 1
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_rows_that_look_wrong_are_wrong_and_listed_once(run):
+    import pandas as pd
+
+    x = np.random.default_rng(0).normal(size=100)
+    frame = pd.DataFrame({"x": x, "y": np.where(x > 0, "up", "down")})
+    wrong = pd.DataFrame({"x": [2.0, 2.0], "y": ["down", "down"]})
+    page, _ = written(run, pd.concat([frame, wrong]), "y", *QUICK[:-2], "--cv", "0")
+    rows = page[page.index("Which rows look wrong?") :].partition("</table>")[0]
+    found = [int(row) for row in re.findall(r'<th scope="row">(\d+)</th>', rows)]
+    assert found[0] == 101 and 102 not in found
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows.split("<tr>")[2:]]
+    assert cells and all({row[1], row[2]} == {"up", "down"} for row in cells)
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_how_small_a_model_could_be_is_not_decided_by_the_frequent_class(run):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(800, 4))
+    rare = x[:, 0] * x[:, 1] + x[:, 2] * x[:, 3] + 0.5 * rng.normal(size=800) > 2.2
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(y=np.where(rare, "yes", "no"))
+    text = words(written(run, frame, "y", *QUICK[:-2], "--cv", "0")[0])
+    size, error, usual = re.search(
+        r"(\d+) points are enough: .* AUC is within a standard error \(([\d.]+)\) of ([\d.]+)", text
+    ).groups()
+    assert int(size) > 5 and 0 < float(error) < 0.1 and 0.7 < float(usual) <= 1
+    noise = frame.assign(y=rng.permutation(frame.y))
+    assert "points are enough" not in words(written(run, noise, "y", *QUICK[:-2], "--cv", "0")[0])

@@ -93,14 +93,8 @@ def _time(run: TrainingRun) -> str:
     rows += [[f"fit: {name}", _seconds(value)] for name, value in steps.items()]
     table = html.table(["phase", "time"], rows)
     report = getattr(run.model, "fit_report_", {})
-    words = []
-    if "solver" in report:
-        words.append(f"Solver {report['solver']}, {report.get('iterations', 1)} iteration(s).")
-    if report.get("bytes"):
-        words.append(f"Largest working set {report['bytes'] / 2**20:.1f} MiB.")
-    if not report.get("converged", True):
-        words.append("It did not converge: see the notes above.")
-    return html.section("Time by phase", table, " ".join(words), "time")
+    words = "" if report.get("converged", True) else "It did not converge: see the notes above."
+    return html.section("Time by phase", table, words, "time")
 
 
 def _data(run: TrainingRun) -> str:
