@@ -39,8 +39,9 @@ def feature_scales(run: TrainingRun) -> str:
     if equal:
         text = (
             "One scale for all features had the smallest leave-one-out error: the model can change "
+            "One scale for all features had the smallest leave-one-out error: the model can change "
             "equally quickly along all standardised features. This says nothing about their "
-            "importance."
+            "importance. Values of gamma below are in raw units, so the numbers may differ."
         )
     unused = [name for name, scale in scales.items() if scale == 0]
     if unused:
