@@ -272,3 +272,13 @@ def test_the_kind_of_a_column_that_does_not_fit_it_is_named(run, tmp_path):
     done = run("train", "d.csv", "-t", "y", "-o", "m")
     assert "such as 'ticket 0'" in done.stderr
     assert "train or tune." in run("predict", "--help").stdout
+
+
+def test_leave_one_out_needs_rows_for_each_encoded_feature(run, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=1200), "city": rng.integers(0, 28, 1200)})
+    frame = frame.assign(city="c" + frame.city.astype(str), y=frame.x + rng.normal(size=1200))
+    quick = ("-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20")
+    for names, method in ((["x", "y"], "exact leave-one-out"), (["x", "city", "y"], "5-fold")):
+        frame[names].to_csv("d.csv", index=False)
+        assert method in run("train", "d.csv", "-t", "y", "-o", "m", *quick).stdout
