@@ -405,7 +405,7 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
     done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "loo", "--json", "--no-scale")
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)["evaluation"]
-    model = persistence.load(tmp_path / "m")[-1]
+    model = persistence.load(tmp_path / "m")
     refitted = cross_val_predict(LSSVC(model.C_, gamma=model.gamma_), X, y, cv=LeaveOneOut())
     assert found["method"] == "exact leave-one-out"
     assert found["score"] == pytest.approx(np.mean(refitted == y))

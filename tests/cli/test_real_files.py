@@ -393,7 +393,7 @@ def test_left_out_rows_score_as_refitting_does(run, tmp_path):
                "--no-scale", "--json")  # fmt: skip
     assert done.exit_code == 0, done.stderr
     scores = json.loads(done.stdout)["evaluation"]["scores"]
-    model = persistence.load(tmp_path / "m")[-1]
+    model = persistence.load(tmp_path / "m")
     values = np.empty(40)
     for i in range(40):
         rows = np.arange(40) != i

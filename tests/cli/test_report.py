@@ -135,7 +135,8 @@ def test_importance_is_that_of_rows_left_out():
     model = SparseLSSVR(100.0, "rbf", gamma=0.3, n_basis=60).fit(X, y)
     data = FileData(Path("d.npz"), X, y, None)
     run = TrainingRun(data, "regression", None, make_pipeline(FunctionTransformer(), model), [])
-    found, words = measured(run)
+    found = measured(run)
+    words, found = found.on_rows, found.importance
     seen = importance(model, X, y, scoring="neg_mean_absolute_error")
     assert words == "60 rows that the model has not seen"
     assert seen.mean[1:].max() > 0.2 > found.mean[1:].max() and found.strongest(1)[0] == 0
@@ -304,12 +305,74 @@ def test_categories_that_part_of_the_rows_lack(run):
 
 
 def test_the_kernel_of_a_report_sees_rows_within_the_learned_bounds():
-    model = LSSVR(gamma=0.5).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
-    run = TrainingRun(None, "regression", None, make_pipeline("passthrough", model), [])
+    x = np.array([[0.0], [1.0], [2.0]])
+    model = LSSVR(gamma=0.5).fit(x, [0.0, 1.0, 2.0])
+    data = FileData(Path("d.npz"), x, np.arange(3.0), None)
+    run = TrainingRun(data, "regression", None, make_pipeline("passthrough", model), [])
     far = np.array([[5.0], [1.5]])
-    np.testing.assert_array_equal(run.seen_by_kernel(far), far)
+    np.testing.assert_array_equal(run.prepared_on(np.arange(3))[1](far), far)
     model.clip_ = (np.array([0.0]), np.array([2.0]))
-    np.testing.assert_array_equal(run.seen_by_kernel(far), [[2.0], [1.5]])
+    np.testing.assert_array_equal(run.prepared_on(np.arange(3))[1](far), [[2.0], [1.5]])
+
+
+@pytest.fixture
+def shops():
+    """Return a table with a column of noise of 500 levels, which has mean targets."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 2))
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1]})
+    frame["shop"] = [f"s{v}" for v in rng.integers(0, 500, 2000)]
+    sold = rng.random(2000) < 1 / (1 + np.exp(2.5 - x[:, 0] - 0.7 * x[:, 1]))
+    return frame.assign(sold=np.where(sold, "yes", "no"))
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_the_importance_knows_no_target_of_rows_left_out(run, shops, monkeypatch):
+    import leansvm.cli._report as report
+
+    seen, measured = [], report.measured
+    monkeypatch.setattr(report, "measured", lambda run: seen.append(measured(run)) or seen[-1])
+    text = words(written(run, shops, "sold", *QUICK, "--cv", "0")[0])
+    found = seen[0].importance
+    assert found.names[found.strongest(1)[0]] == "a" and found.mean[2] < 0.02
+    assert 0.7 < found.score < 0.83 and "500 rows that the model has not seen" in text
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_columns_are_dropped_only_if_a_model_without_them_is_as_good(run, shops, monkeypatch):
+    import leansvm.cli._report._importance as module
+
+    frame = shops.assign(noise=shops.shop.rank()).drop(columns="shop")
+    options = (*QUICK, "--cv", "0")
+    assert "do not matter: --drop noise" in words(written(run, frame, "sold", *options)[0])
+    few = frame[:400]  # 45 of them are of the rarer class
+    assert "do not matter" not in words(written(run, few, "sold", *options)[0])
+
+    def wrong(model, X, y, **settings):
+        found = importance(model, X, y, **settings)
+        found.losses[1:] = 0.0  # as if b, which the targets depend on, were noise
+        return found
+
+    monkeypatch.setattr(module.inspection, "importance", wrong)
+    assert "do not matter" not in words(written(run, frame, "sold", *options)[0])
+
+
+def test_a_search_scores_learned_scales_without_the_row_s_own_target(run, shops, monkeypatch):
+    import leansvm.cli._tune_search as search
+
+    shops.to_csv("d.csv", index=False)
+    seen, score = [], search._left_out_score
+    monkeypatch.setattr(
+        search, "_left_out_score", lambda run, X, **k: seen.append((X, k)) or score(run, X, **k)
+    )
+    options = ("--set", "n_basis=30", "--cv", "0", "--json")
+    done = run("tune", "d.csv", "-t", "sold", "-o", "m.skops", *options)
+    assert done.exit_code == 0, done.stderr
+    X, y = seen[-1][0], np.where(shops.sold == "yes", 1.0, -1.0)
+    assert X.shape == (2000, X.shape[1])
+    assert max(abs(np.corrcoef(column, y)[0, 1]) for column in X.T[2:]) < 0.1
 
 
 # ---------------------------------------------------------------------------- what fits the task
@@ -359,7 +422,7 @@ def test_the_rarer_class_is_looked_for(run, rare):
     assert "loss of AUC" in page and page.index("importance of the columns") < page.index(
         "confusion matrix"
     )
-    assert f"of fraud, which is {share:.1f} % of the rows" in text
+    assert f"this class has {share:.1f} % of the rows" in text
     assert "Column 'country' is left out" in text and "effect of country" not in page
 
 
@@ -391,6 +454,7 @@ def test_a_search_with_a_rare_class_is_not_by_accuracy(run, rare, options, by):
     done = run("tune", *files, "--set", "n_basis=20", *options)
     assert done.exit_code == 0, done.stderr
     assert f"2 candidates tried and compared by {by}" in done.stderr
+    assert "leansvm tune" not in words(Path("r.html").read_text("utf-8")).partition("Made by")[0]
     assert f'<th scope="col">{by}</th>' in Path("r.html").read_text(encoding="utf-8")
     found = json.loads(run("info", "m.skops", "--json").stdout)["metadata"]["trials"]
     scores = [trial["score"] for trial in found]
@@ -398,7 +462,11 @@ def test_a_search_with_a_rare_class_is_not_by_accuracy(run, rare, options, by):
     name = "C" if "reduced" in options else "gamma"
     from leansvm import load
 
-    assert getattr(load("m.skops")[-1], name) == found[scores.index(best)][name]
+    model = load("m.skops")
+    assert (
+        getattr(model[-1] if hasattr(model, "steps") else model, name)
+        == found[scores.index(best)][name]
+    )
     done = run("tune", *files, "--metric", "auc", "--no-calibrate")
     assert done.exit_code == 2 and "needs probabilities" in done.stderr
 
@@ -410,7 +478,7 @@ def test_effects_go_up_towards_the_class_looked_for(run, rare):
 
     page, _ = written(run, rare, "outcome", *QUICK, "--positive", "ok")
     assert "recall of ok" in page and "upwards: towards ok" in words(page)
-    model = load("m.skops")
+    model = make_pipeline("passthrough", load("m.skops"))
     one = TrainingRun(None, "classification", None, model, [], positive="fraud")
     assert _looks_for_first_class(one)
     one.positive = "ok"
@@ -453,7 +521,7 @@ def test_scores_that_do_not_fit_are_refused(run, rare, options, text):
 def test_the_metric_asked_for_comes_first(run, rare, metric, name, importance):
     page, printed = written(run, rare, "outcome", *QUICK, "--metric", metric)
     assert re.search(r"<dt>([^(<]+) \(without", page).group(1) == name
-    assert importance in page and f"{name} of the folds:" in words(page)
+    assert importance in page and f"{name[0].upper()}{name[1:]} of the folds:" in words(page)
     assert name in printed
 
 
@@ -508,7 +576,7 @@ def test_copies_and_columns_that_are_left_out_are_only_in_notes(run, monkeypatch
     frame = frame.assign(one=1, two=2, z=rng.normal(size=200), y=np.where(x > 0, "u", "v"))
     page, _ = written(run, frame, "y", *QUICK)
     text = words(page)
-    assert seen[0][0].names == ["x", "z"] and seen[0][0].mean[0] > 0.3
+    assert seen[0].importance.names == ["x", "z"] and seen[0].importance.mean[0] > 0.3
     assert text.count("hold the same information") == 1
     assert "Columns 'x', 'twin' and 'third' hold the same information: one is enough." in text
     assert "Columns 'one', 'two' are left out: the same in all rows." in text
@@ -544,16 +612,17 @@ def test_the_effect_of_a_date_is_drawn_by_day_and_hour(run):
     from leansvm.cli._report._answers import of_dates
 
     data = SimpleNamespace(kinds={"when": "date"})
-    one = TrainingRun(data, "regression", None, load("m.skops"), [])
+    model = load("m.skops")
+    one = TrainingRun(data, "regression", None, make_pipeline("passthrough", model), [])
     label, hours, change = of_dates(one, frame[["when", "noise"]], "when")[1]
     assert label == "hour of the day" and list(hours) == list(range(24))
     true = 10 * np.sin(2 * np.pi * hours / 24)
     assert np.corrcoef(change, true)[0, 1] > 0.95
     some = frame[frame.when.dt.hour.between(3, 20)][["when", "noise"]]
-    model = load("m.skops")[-1].fit(some, frame.y[some.index])
+    model.fit(some, frame.y[some.index])
     with warnings.catch_warnings():  # other hours are tried on purpose
         warnings.simplefilter("error")
-        of_dates(TrainingRun(data, "regression", None, model, []), some, "when")
+        of_dates(one, some, "when")
 
 
 @pytest.mark.usefixtures("empty_drawings")
@@ -586,3 +655,35 @@ def test_the_report_is_one_page_of_paper(run, rare, which):
     subprocess.run([program, *switches, *paths], check=True, capture_output=True, timeout=120)
     with open("r.pdf", "rb") as file:
         assert len(re.findall(rb"/Type /Page\b", file.read())) == 1
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_rows_that_look_wrong_are_wrong_and_listed_once(run):
+    import pandas as pd
+
+    x = np.random.default_rng(0).normal(size=100)
+    frame = pd.DataFrame({"x": x, "y": np.where(x > 0, "up", "down")})
+    wrong = pd.DataFrame({"x": [2.0, 2.0], "y": ["down", "down"]})
+    page, _ = written(run, pd.concat([frame, wrong]), "y", *QUICK[:-2], "--cv", "0")
+    rows = page[page.index("Which rows look wrong?") :].partition("</table>")[0]
+    found = [int(row) for row in re.findall(r'<th scope="row">(\d+)</th>', rows)]
+    assert found[0] == 101 and 102 not in found
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows.split("<tr>")[2:]]
+    assert cells and all({row[1], row[2]} == {"up", "down"} for row in cells)
+
+
+@pytest.mark.usefixtures("empty_drawings")
+def test_how_small_a_model_could_be_is_not_decided_by_the_frequent_class(run):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(800, 4))
+    rare = x[:, 0] * x[:, 1] + x[:, 2] * x[:, 3] + 0.5 * rng.normal(size=800) > 2.2
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(y=np.where(rare, "yes", "no"))
+    text = words(written(run, frame, "y", *QUICK[:-2], "--cv", "0")[0])
+    size, error, usual = re.search(
+        r"(\d+) points are enough: .* AUC is within a standard error \(([\d.]+)\) of ([\d.]+)", text
+    ).groups()
+    assert int(size) > 5 and 0 < float(error) < 0.1 and 0.7 < float(usual) <= 1
+    noise = frame.assign(y=rng.permutation(frame.y))
+    assert "points are enough" not in words(written(run, noise, "y", *QUICK[:-2], "--cv", "0")[0])

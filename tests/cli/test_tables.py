@@ -2,12 +2,13 @@
 
 import csv
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from leansvm import Predictor, persistence
+from leansvm import Predictor, SparseLSSVC, persistence
 
 
 def rentals(n, seed=0):
@@ -89,10 +90,9 @@ def test_predictions_are_those_of_python(trained, run, tmp_path):
     rows = pd.read_csv(trained / "new.csv", parse_dates=["when"])
     found = pd.read_csv(tmp_path / "o.csv")["prediction"]
     np.testing.assert_allclose(found, model.predict(rows), rtol=1e-5)
-    assert model[:-1].steps == [("preprocessing", "passthrough")]
-    assert model[-1].table_.kinds_ == {"when": "date", "weather": "category", "heat": "number"}
+    assert model.table_.kinds_ == {"when": "date", "weather": "category", "heat": "number"}
     left_out = {"id": "all different", "note": "the same in all rows"}
-    assert model[-1].table_.left_out_ == left_out
+    assert model.table_.left_out_ == left_out
 
 
 @pytest.mark.parametrize(
@@ -177,3 +177,108 @@ def test_python_predicts_the_frame_of_the_training_file(run, tmp_path, name):
     row = given.drop(columns="y").iloc[5].to_dict()
     assert Predictor(model).predict(row) == pytest.approx(wanted[5])
     assert name not in COLUMNS or np.std(wanted) > 0.5
+
+
+@pytest.mark.parametrize("many", [False, True])  # levels, which get mean targets
+def test_a_model_of_the_command_takes_its_rows_back_in_python(run, tmp_path, many):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=300)
+    shop = [f"s{i}" for i in rng.integers(0, 60 if many else 3, 300)]
+    frame = pd.DataFrame({"day": days.strftime("%d.%m.%Y"), "shop": shop})
+    frame["ok"], frame["x"] = rng.choice(["yes", "no"], 300), rng.normal(size=300)
+    frame["y"] = np.where(frame.x + rng.normal(size=300) > 0, "up", "down")
+    frame.to_csv("d.csv", index=False)
+    quick = ("-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20", "--cv", "0")
+    assert run("train", "d.csv", "-t", "y", "-o", "m.skops", *quick).exit_code == 0
+    model, rows = persistence.load("m.skops"), pd.read_csv("d.csv")
+    model.keep_rows(rows, rows.y)  # dates as text, and one more column
+    assert model.predict_set(rows[:3]).shape == (3, 2)
+    with pytest.raises(ValueError, match="rows that the model was fitted on"):
+        model.keep_rows(rows, rows.y[::-1])
+    fitted = SparseLSSVC(kernel="rbf", gamma=0.1, n_basis=20, random_state=0)
+    fitted.fit(rows.assign(day=days)[["day", "shop", "ok", "x"]], rows.y)
+    fitted.save("p.skops")
+    again = persistence.load("p.skops").keep_rows(rows, rows.y)  # day-first text for dates
+    known = fitted.predict_set(rows)
+    np.testing.assert_array_equal(again.predict_set(rows), known)
+
+
+def test_predict_says_each_warning_once_as_a_note(run, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2))
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": np.sin(2 * x[:, 0]) + x[:, 1]})
+    frame.to_csv("d.csv", index=False)
+    assert (
+        run("train", "d.csv", "-t", "y", "-o", "m", "-s", "n_basis=30", "--cv", "0").exit_code == 0
+    )
+    frame.assign(a=frame.a + 100).to_csv("far.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = run("predict", "m", "far.csv", "-o", "p.csv")
+        silent = run("predict", "m", "far.csv", "-o", "p.csv", "--quiet")
+    assert done.stderr.count("note: ") == 1 and "outside the range" in done.stderr
+    assert silent.exit_code == 0 and silent.stderr == ""
+
+
+def test_predictions_and_intervals_have_the_same_digits(run, tmp_path):
+    x = np.linspace(0, 1, 60)
+    pd.DataFrame({"x": x, "y": 1e7 + np.sin(9 * x)}).to_csv("d.csv", index=False)
+    quick = ("-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20", "--cv", "3")
+    assert run("train", "d.csv", "-t", "y", "-o", "m", *quick).exit_code == 0
+    assert run("predict", "m", "d.csv", "-o", "p.csv", "--interval", "0.8").exit_code == 0
+    found = pd.read_csv("p.csv")
+    middle = (found.lower + found.upper) / 2
+    np.testing.assert_allclose(middle, found.prediction, atol=1e-6)
+
+
+def test_predict_says_why_there_is_no_score(run, tmp_path):
+    frame = pd.DataFrame({"x": np.arange(40.0), "y": ["u", "v"] * 20})
+    frame.to_csv("d.csv", index=False)
+    assert run("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "0").exit_code == 0
+    frame.assign(y=frame.y.where(frame.x > 2)).to_csv("some.csv", index=False)
+    done = run("predict", "m", "some.csv", "-o", "p.csv")
+    assert done.exit_code == 0 and "no score: 3 of 40 rows have no target in 'y'" in done.stderr
+    frame.assign(y=None).to_csv("none.csv", index=False)
+    assert "note" not in run("predict", "m", "none.csv", "-o", "p.csv").stderr
+
+
+def test_yes_and_no_may_be_digits_later(run, tmp_path):
+    frame = pd.DataFrame(
+        {"x": np.arange(40.0) % 7, "ok": ["ja", "nein"] * 20, "y": ["u", "v"] * 20}
+    )
+    frame.to_csv("d.csv", index=False)
+    assert run("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "0").exit_code == 0
+    frame.assign(ok=(frame.ok == "ja").astype(int)).to_csv("n.csv", index=False)
+    done = run("predict", "m", "n.csv", "-o", "p.csv")
+    assert done.exit_code == 0 and "accuracy 1.0000" in done.stderr
+
+
+def test_info_shows_the_scores_of_a_rare_class(run, tmp_path):
+    x = np.arange(100.0)
+    frame = pd.DataFrame({"x": x, "y": np.where(x % 10 == 0, "yes", "no")})
+    frame.to_csv("d.csv", index=False)
+    assert run("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "2").exit_code == 0
+    shown = run("info", "m").stdout
+    for name in ("accuracy", "recall of yes", "average precision of yes", "AUC", "estimated by"):
+        assert name in shown
+
+
+def test_the_kind_of_a_column_that_does_not_fit_it_is_named(run, tmp_path):
+    frame = pd.DataFrame({"city": ["Rome", "Oslo"] * 20, "y": [f"ticket {i}" for i in range(40)]})
+    frame.assign(y=["u", "v"] * 20).to_csv("d.csv", index=False)
+    done = run("train", "d.csv", "-t", "y", "-o", "m", "--column", "city=number")
+    assert "40 of 40 values are not; remove --column 'city=number'" in done.stderr
+    frame.to_csv("d.csv", index=False)
+    done = run("train", "d.csv", "-t", "y", "-o", "m")
+    assert "such as 'ticket 0'" in done.stderr
+    assert "train or tune." in run("predict", "--help").stdout
+
+
+def test_leave_one_out_needs_rows_for_each_encoded_feature(run, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=1200), "city": rng.integers(0, 28, 1200)})
+    frame = frame.assign(city="c" + frame.city.astype(str), y=frame.x + rng.normal(size=1200))
+    quick = ("-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20")
+    for names, method in ((["x", "y"], "exact leave-one-out"), (["x", "city", "y"], "5-fold")):
+        frame[names].to_csv("d.csv", index=False)
+        assert method in run("train", "d.csv", "-t", "y", "-o", "m", *quick).stdout

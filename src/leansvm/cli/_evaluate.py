@@ -183,9 +183,15 @@ def copies(run: TrainingRun) -> tuple[int, int]:
     """Return how many rows are copies of an earlier one, and how many disagree with one."""
     if not hasattr(run.data.X, "duplicated"):
         return 0, 0
-    alike = run.data.X.duplicated()
-    same = int(run.data.X.assign(**{"\0target": run.y}).duplicated().sum())
-    return same, int(alike.sum()) - same
+    same = int(later_copies(run).sum())
+    return same, int(run.data.X.duplicated().sum()) - same
+
+
+def later_copies(run: TrainingRun) -> np.ndarray:
+    """Return which rows equal an earlier row of a table, also in the target."""
+    if not hasattr(run.data.X, "duplicated"):
+        return np.zeros(len(run.y), dtype=bool)
+    return run.data.X.assign(**{"\0target": run.y}).duplicated().to_numpy()
 
 
 def left_out_predictions(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.ndarray:

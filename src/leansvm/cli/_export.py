@@ -76,7 +76,8 @@ def export(
     if name is not None and not (name.isidentifier() and name.isascii()):
         raise UsageError(f"--name {name}: it must be a C identifier, such as my_model")
     check_places(output_file, inputs=[model])
-    loaded, metadata = _read(model)
+    with output.notes():
+        loaded, metadata = _read(model)
     exported = _written(loaded, kind, dtype, store, name or _c_name(output_file.stem), metadata)
     numbers = dtype if store is None or (dtype, store) == ("float32", "float64") else store
     trial, words = _tried(loaded, exported, numbers)

@@ -10,7 +10,12 @@ import typer
 DataFile = Annotated[
     Path, typer.Argument(help="CSV, Parquet, LIBSVM/SVMlight or npz file.", show_default=False)
 ]
-ModelFile = Annotated[Path, typer.Argument(help="Model file of train, tune or model.save.")]
+ModelFile = Annotated[
+    Path, typer.Argument(help="Model file of train, tune or model.save.", show_default=False)
+]
+TrainedFile = Annotated[
+    Path, typer.Argument(help="Model file of train or tune.", show_default=False)
+]
 Target = Annotated[
     str | None,
     typer.Option(

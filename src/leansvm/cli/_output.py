@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -118,6 +119,15 @@ class Printer:
     def say(self, text: str) -> None:
         """Print a line of progress on stderr."""
         self.progress_console.print(printable(text), markup=False, soft_wrap=True)
+
+    @contextmanager
+    def notes(self) -> Iterator[None]:
+        """Print the warnings of a block as notes, each once."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            self.say(f"note: {text}")
 
     def finish(self, result: dict[str, Any], *text: str | Table) -> None:
         """Print the result: as JSON, or the text and tables given for people."""

@@ -25,7 +25,7 @@ _LITTLE_WORK = 2**27  # rows x points x features that take less time than to loa
 
 @guarded
 def predict(
-    model: opt.ModelFile,
+    model: opt.TrainedFile,
     data: opt.DataFile,
     output_file: Annotated[
         Path | None,
@@ -81,10 +81,12 @@ def predict(
         reading=facts.get("reading"),
         keep=keep or (),
     )
-    pipeline = _load(model)
+    with output.notes():
+        pipeline = _load(model)
     try:
         _check_categories(pipeline, rows, strict, output)
-        result = _predictions(pipeline, rows, facts.get("support"))
+        with output.notes():
+            result = _predictions(pipeline, rows, facts.get("support"))
         if width is not None:
             result |= {"lower": result["prediction"] - width, "upper": result["prediction"] + width}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -104,6 +106,8 @@ def predict(
         if found:
             summary["scores"] = found
             output.say(", ".join(f"{name} {in_unit(name, v)}" for name, v in found.items()))
+    elif rows.no_score:
+        output.say(f"note: no score: {rows.no_score}")
     if output_file is not None:
         output.finish({**summary, "output_file": output_file}, f"wrote {output_file}")
     elif as_json:
@@ -135,9 +139,12 @@ def _info_rows(facts: dict[str, Any], model: Path) -> list[list[str]]:
     rows += chosen_rows(known)
     evaluation = known.get("evaluation")
     if evaluation:
-        rows.append(
-            [evaluation["metric"], f"{in_words(evaluation['score'])} ({evaluation['method']})"]
-        )
+        shown = {evaluation["metric"]: evaluation["score"]}
+        known_scores = evaluation.get("scores", {})
+        of_class = [name for name in known_scores if name.startswith(("recall of ", "average pr"))]
+        shown |= {name: known_scores[name] for name in (*of_class, "AUC") if name in known_scores}
+        rows += [[name, in_words(score)] for name, score in shown.items()]
+        rows.append(["estimated by", evaluation["method"]])
     changed = {k: v for k, v in known.get("parameters", {}).items() if v is not None}
     if changed:
         rows.append(["parameters", ", ".join(f"{k}={v}" for k, v in changed.items())])
@@ -284,11 +291,11 @@ def _csv(result: dict[str, Any], safe: bool) -> bytes:
     writer.writerow([_guarded(name) for name in result] if safe else result)
     columns: list[list[Any]] = []
     for name, values in result.items():
-        if name == "prediction" or hasattr(values, "to_pylist"):
-            found = values.tolist() if name == "prediction" else values.to_pylist()
-            columns.append([_guarded(value) for value in found] if safe else found)
-        else:
+        if name.startswith("probability_") and not hasattr(values, "to_pylist"):
             columns.append([f"{value:.6g}" for value in values])
+        else:
+            found = values.to_pylist() if hasattr(values, "to_pylist") else values.tolist()
+            columns.append([_guarded(value) for value in found] if safe else found)
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
 

@@ -9,7 +9,7 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -104,14 +104,41 @@ class TrainingRun:
             return [str(name) for name in table.get_feature_names_out()]
         return [f"x{i}" for i in range(self.model.n_features_in_)]  # an array has no names
 
-    def seen_by_kernel(self, X: Any) -> Any:
-        """Return rows as the fitted kernel sees them: prepared, and within the learned bounds."""
+    def prepared_on(self, train: np.ndarray) -> tuple[Any, Callable[[Any], Any]]:
+        """Return training rows as the kernel sees them, and what prepares other rows.
+
+        All that prepares rows is fitted on these rows: the mean target of a category must not know
+        the targets of rows that a model is judged on. The features are those of the whole fit, by
+        name, and within its learned bounds; a feature that these rows lack is 0.
+        """
+        import numpy as np
+        from sklearn.base import clone
+        from sklearn.pipeline import Pipeline
+
+        from leansvm.cli._evaluate import rows_of
+        from leansvm.cli._pipeline import encoder_of
         from leansvm.kernels import clipped
 
-        rows = self.pipeline[:-1].transform(X)
-        if hasattr(self.model, "table_"):
-            rows = self.model.table_.transform(rows)
-        return rows if self.model.clip_ is None else clipped(rows, self.model.clip_)
+        table, clip = getattr(self.model, "table_", None), self.model.clip_
+        steps = [*self.pipeline.steps[:-1], *([] if table is None else [("table", table)])]
+        before = clone(Pipeline(steps))
+        y = self.y[train].astype(str) if self.task == "classification" else self.y[train]
+        rows, whole = (
+            before.fit_transform(rows_of(self.data.X, train), y),
+            encoder_of(self.pipeline),
+        )
+        names = [] if whole is None else list(whole.get_feature_names_out())
+        own = before[-1].get_feature_names_out() if names else ()
+        own = {name: i for i, name in enumerate(own) if name in names}
+
+        def seen(rows: Any) -> Any:
+            if names:
+                found = np.zeros((len(rows), len(names)))
+                found[:, [names.index(name) for name in own]] = rows[:, list(own.values())]
+                rows = found
+            return rows if clip is None else clipped(rows, clip)
+
+        return seen(rows), lambda X: seen(before.transform(X))
 
     def kernel_parameters(self) -> dict[str, Any]:
         """Return the parameters of a machine with the kernel that was fitted, for these rows."""

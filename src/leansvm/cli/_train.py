@@ -277,15 +277,17 @@ def fit(run: TrainingRun, output: Printer) -> None:
 def _auto_folds(run: TrainingRun) -> int | str:
     from leansvm.cli._evaluate import closed_form_is_enough
 
-    enough = closed_form_is_enough(run.model, len(run.y), run.model.n_features_in_)
+    enough = closed_form_is_enough(run.model, len(run.y), len(run.feature_names()))
     return "loo" if enough else AUTO_FOLDS
 
 
 def _save(run: TrainingRun, metadata: dict[str, Any], output_file: Path) -> None:
     from leansvm import persistence
 
+    # a machine that reads the table itself is saved alone: in Python it can do more than a pipeline
+    model = run.model if run.pipeline[0] == "passthrough" else run.pipeline
     try:
-        persistence.save(run.pipeline, output_file, metadata=metadata)
+        persistence.save(model, output_file, metadata=metadata)
     except persistence.ModelFileError as error:
         raise CommandError(str(error)) from error
 

@@ -75,7 +75,7 @@ def search_along_path(run: TrainingRun, output: Printer) -> None:
     if learned:
         fit(run, output)
         with run.phase("search"):
-            X = run.seen_by_kernel(run.data.X)
+            X = run.prepared_on(np.arange(len(run.y)))[0]
             found = _left_out_score(run, X, **run.kernel_parameters())
         run.trials.append({"gamma": "learn", **found})
 

@@ -47,6 +47,7 @@ from leansvm.tables.fitting import (
     TableRows,
     encoded,
     encoded_source,
+    has_means,
     transformed,
     validate_table,
     where_no_numbers,
@@ -177,7 +178,7 @@ def read(
     scratch = object.__new__(type(estimator))  # scikit-learn's checks set attributes here
     vars(scratch).update(vars(estimator))
     # if the rows of a fit are read again, target means again leave out each row's own target
-    learns = reset or ("table_" in vars(estimator) and not batch)
+    learns = reset or (not batch and has_means(estimator))
     source = None
     if estimator._fits_sources and type(X) is not np.ndarray:
         source = source_of(X, y, sample_weight)
@@ -185,15 +186,15 @@ def read(
         data = _read_source(scratch, source, y, reset, classes, batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
-        if learns:
-            before = vars(scratch).pop("table_", None)
-            vars(scratch)["_table_before"] = None if reset else before
+        if reset:
+            vars(scratch).pop("table_", None)
+        X = X.compute() if is_dask(X) else X
         try:
-            data = _read_arrays(scratch, X, y, sample_weight, learns, classes, batch)
+            data = _read_arrays(scratch, X, y, sample_weight, reset, classes, batch)
         except (TypeError, ValueError):
             explain_targets(estimator, y)
             raise
-        if learns and estimator.kernel == "precomputed":
+        if reset and estimator.kernel == "precomputed":
             check_kernel_matrix(data.X)  # errors of the labels come first
     known = {}
     for name in ROW_ATTRIBUTES:
@@ -206,7 +207,7 @@ def _read_arrays(
     estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
     """Read rows, labels or numbers to predict, and weights in memory."""
-    labelled = estimator._classifies
+    labelled, table = estimator._classifies, X
     if not labelled and sparse.issparse(y):
         raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
     kinds = {} if labelled else {"multi_output": True, "y_numeric": True}
@@ -233,6 +234,8 @@ def _read_arrays(
         Y = read_numbers(estimator, y, given, reset)
     if isinstance(X, TableRows):
         X = encoded(estimator, X, Y, own)
+    elif not batch and has_means(estimator):
+        X = estimator.table_.training_rows(table, Y, own).astype(X.dtype)
     shape = Y.shape[1], int(np.count_nonzero(given)), count
     return TrainingData(X, y, Y, like_rows(given, X), *shape, class_weight=class_weight)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,7 @@ class BasisPath:
     objective, gcv, loo : ndarray of shape (n_sizes,)
         Objective; generalised cross-validation; leave-one-out squared error.
     score : ndarray of shape (n_sizes,) or None
-        Accuracy (classification) or R^2 (regression) on the rows given for it.
+        Accuracy (classification), R^2 (regression) or ``scoring`` on the rows given for it.
     support : ndarray of shape (n_sizes,)
         Rows in the order in which they join.
     n_rows : int
@@ -73,6 +74,7 @@ def basis_path(
     sample_weight: Any = None,
     X_score: Any = None,
     y_score: Any = None,
+    scoring: Callable[[Any, Array], float] | None = None,
 ) -> BasisPath:
     """Fit once and return the errors for every number of basis points.
 
@@ -85,6 +87,9 @@ def basis_path(
         Training data, as ``fit`` takes it; a data set in files brings its targets and weights.
     X_score, y_score : array-like, optional
         Rows on which every size is scored, in memory.
+    scoring : callable, default=None
+        Function ``scoring(y, values)`` of their targets and of the decision values or predictions,
+        rows x outputs. None means accuracy or R^2.
 
     Returns
     -------
@@ -125,7 +130,7 @@ def basis_path(
         fitted = np.sum(models.z**2, axis=1) @ models.weights
         scores = None
         if X_score is not None:
-            scores = _scores(model, X_score, y_score, features, models, equations)
+            scores = _scores(model, X_score, y_score, scoring, features, models, equations)
         return BasisPath(
             np.arange(1, models.weights.shape[1] + 1),
             model.C_,
@@ -261,6 +266,7 @@ def _scores(
     model: Any,
     X: Any,
     y: Any,
+    scoring: Callable[[Any, Array], float] | None,
     features: KernelFeatures,
     models: RidgeModels,
     equations: NormalEquations,
@@ -270,12 +276,12 @@ def _scores(
     for start in range(0, X.shape[0], _SCORE_ROWS):
         Phi = to_host(features.transform(X[start : start + _SCORE_ROWS]))
         values = models.decisions(Phi, equations)
-        if not is_classifier(model):
+        if scoring is not None or not is_classifier(model):
             parts.append(values)
         elif values.shape[2] == 1:
             parts.append(model.classes_[(values[:, :, 0] > 0).astype(np.intp)])
         else:
             parts.append(model.classes_[values.argmax(axis=2)])
     predicted = np.concatenate(parts)
-    score = accuracy_score if is_classifier(model) else r2_score
+    score = scoring or (accuracy_score if is_classifier(model) else r2_score)
     return np.array([score(y, predicted[:, k]) for k in range(predicted.shape[1])])

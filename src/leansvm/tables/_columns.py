@@ -218,10 +218,10 @@ class CategoryColumn:
 
     def encode(self, values: Values, own_means: Array | None = None) -> Array:
         """Return features of all rows; ``own_means`` are the target means of training rows."""
-        return self.rows_of(self.texts_of(values), own_means)
+        return self.rows_of(self.read(values), own_means)
 
-    def texts_of(self, values: Values) -> list[str | None]:
-        """Return the levels of all rows."""
+    def read(self, values: Values) -> list[str | None]:
+        """Return values as levels of training if they mean one, such as 7 for 007."""
         if self.truth and values.kind == "number":  # 0 and 1 in place of False and True
             others = set(values.data[~np.isnan(values.data)].tolist()) - {0.0, 1.0}
             truths([text_of(value, self.name) for value in others], self.name)
@@ -232,13 +232,6 @@ class CategoryColumn:
         unseen = {text for text in texts if text is not None}.difference(self.known)
         found = meant(unseen, self.known, values.kind == "number")
         return [text if text is None else found.get(text, text) for text in texts]
-
-    def read_again(self, values: Values) -> Values:
-        """Return the values of training rows, now in another form, as the fit saw them."""
-        texts = self.texts_of(values)
-        if not self.truth:
-            return Values("text", texts, declared=True)
-        return Values("truth", np.array([np.nan if t is None else t == "True" for t in texts]))
 
     def places(self, texts: list[str | None]) -> list[int]:
         """Return the rows of `means` for levels; -1 for those that training did not see."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -70,17 +69,10 @@ class FittedTable:
 
 
 def fit_table(
-    table: NamedColumns,
-    Y: Array | None,
-    weight: Array,
-    standardize: bool,
-    before: Sequence[Column] = (),
+    table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
 ) -> tuple[FittedTable, Array]:
-    """Learn what the columns are; return them and the features of these rows.
-
-    If these are the rows of an earlier fit, ``before`` are its columns: they say how to read text.
-    """
-    fit = _ColumnFit(table, Y, weight, standardize, before)
+    """Learn what the columns are; return them and the features of these rows."""
+    fit = _ColumnFit(table, Y, weight, standardize)
     found = FittedTable({name: (v.kind, v.zone) for name, v in fit.values.items()}, means=fit.means)
     for name, values in fit.values.items():
         column = fit.column(values, name)
@@ -105,31 +97,47 @@ def marks_of(values: dict[str, Values], Y: Array | None) -> NDArray[np.uint64]:
     return row_marks(columns)
 
 
+def training_rows(
+    columns: list[Column], values: dict[str, Values], Y: Array, weight: Array
+) -> Array:
+    """Return the features of the rows of the fit again; ``values`` are of all its columns."""
+    for column in columns:
+        given, name = recognised(values[column.name], column.name), column.name
+        if not isinstance(column, CategoryColumn):
+            values[name] = in_kind(given, column.kind, name, getattr(column, "zone", None))
+        elif column.truth:
+            truth = {None: np.nan, "True": 1.0, "False": 0.0}
+            values[name] = Values("truth", np.array([truth[text] for text in column.read(given)]))
+        else:
+            values[name] = Values("text", column.read(given), declared=True)
+    values = {name: recognised(given, name) for name, given in values.items()}
+    units, means = _units_of(values, Y, weight), {}
+    for column in columns:
+        if isinstance(column, CategoryColumn) and column.means.shape[1]:
+            codes = np.array(column.places(levels(values[column.name], column.name)))
+            known = np.maximum(codes, 0)  # others have no weight
+            means[column.name] = target_means(known, len(column.known), Y, units)[1]
+    return FittedTable({}, columns, means=means).features(values, units.fold[units.unit])
+
+
+def _units_of(values: dict[str, Values], Y: Array | None, weight: Array) -> Units:
+    """Return which rows are equal."""
+    found = units_of(marks_of(values, Y), weight)
+    positive = found.weight[found.weight > 0]
+    return replace(found, weight=found.weight / min(1.0, positive.mean()))
+
+
 class _ColumnFit:
     """Columns, targets and weights of the rows of one fit."""
 
     def __init__(
-        self,
-        table: NamedColumns,
-        Y: Array | None,
-        weight: Array,
-        standardize: bool,
-        before: Sequence[Column],
+        self, table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
     ) -> None:
         self.Y, self.weight, self.standardize = Y, weight, standardize
         self.used = weight > 0
         self.values: dict[str, Values] = {}
-        known = {column.name: column for column in before}
         for i, name in enumerate(table.names):
-            column = known.get(name)
-            zone = getattr(column, "zone", None)
-            values = table.column(i, zone)
-            if column is None:
-                self.values[name] = recognised(values, name)
-            elif isinstance(column, CategoryColumn):
-                self.values[name] = column.read_again(values)
-            else:
-                self.values[name] = in_kind(values, column.kind, name, zone)
+            self.values[name] = recognised(table.column(i, None), name)
         self.means: dict[str, Array] = {}
 
     def column(self, values: Values, name: str) -> Column | str:
@@ -208,9 +216,7 @@ class _ColumnFit:
     @cached_property
     def units(self) -> Units:
         """Which rows are equal."""
-        found = units_of(marks_of(self.values, self.Y), self.weight)
-        positive = found.weight[found.weight > 0]
-        return replace(found, weight=found.weight / min(1.0, positive.mean()))
+        return _units_of(self.values, self.Y, self.weight)
 
 
 def _warn(name: str, text: str) -> None:

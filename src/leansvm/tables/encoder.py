@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -19,8 +18,8 @@ from sklearn.utils.validation import (
 )
 
 from leansvm._sklearn import Documented, with_advice
-from leansvm.tables._columns import CategoryColumn, Column, check_column
-from leansvm.tables._fit import FittedTable, fit_table, targets_of
+from leansvm.tables._columns import CategoryColumn, check_column
+from leansvm.tables._fit import FittedTable, fit_table, targets_of, training_rows
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
 from leansvm.tables._values import levels, meant
@@ -142,19 +141,7 @@ class TableEncoder(TransformerMixin, Documented):
         """
         return self._learn(self._opened(X, reset=True), y, sample_weight)[1]
 
-    def fit_again(self, X: Any, y: Any, sample_weight: Any, before: TableEncoder) -> Array:
-        """Return the features of the training rows of an encoder, which says how to read them."""
-        table = self._opened(X, reset=True)
-        names = [*vars(before).get("feature_names_in_", ())]
-        if names and {*names} <= {*table.names}:
-            place = [table.names.index(name) for name in names]
-            column = table.column
-            table = replace(table, names=names, column=lambda i, zone: column(place[i], zone))
-        return self._learn(table, y, sample_weight, before._columns)[1]
-
-    def _learn(
-        self, table: NamedColumns, y: Any, weight: Any, before: Sequence[Column] = ()
-    ) -> tuple[FittedTable, Array]:
+    def _learn(self, table: NamedColumns, y: Any, weight: Any) -> tuple[FittedTable, Array]:
         """Learn what the columns are; return the fitted table and the encoded training rows."""
         Y = None if y is None else targets_of(y, table.n_rows)
         weight = _check_sample_weight(
@@ -162,7 +149,7 @@ class TableEncoder(TransformerMixin, Documented):
         )
         if not weight.any():
             raise ValueError("sample_weight must be positive for at least one row.")
-        found, rows = fit_table(table, Y, weight, self.standardize, before)
+        found, rows = fit_table(table, Y, weight, self.standardize)
         self._columns, self.left_out_ = found.columns, found.left_out
         self._set_features()
         return found, rows
@@ -191,6 +178,20 @@ class TableEncoder(TransformerMixin, Documented):
         values = table.values({c.name: getattr(c, "zone", None) for c in self._columns})
         blocks = [column.encode(values[column.name]) for column in self._columns]
         return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+
+    @property
+    def has_means(self) -> bool:
+        """Whether some features are mean targets: those of training rows leave out their own."""
+        return any(isinstance(c, CategoryColumn) and c.means.shape[1] for c in self._columns)
+
+    def training_rows(self, X: Any, Y: Array, sample_weight: Array) -> Array:
+        """Return the features that the rows of the fit had in the fit; X may have other columns."""
+        table = self._opened(X, reset=False)
+        zones = dict.fromkeys(vars(self).get("feature_names_in_", table.names))
+        zones |= {c.name: getattr(c, "zone", None) for c in self._columns}
+        return training_rows(
+            self._columns, table.values(zones), targets_of(Y, len(Y)), sample_weight
+        )
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return names of the features: "age", "age:missing", "city=Rome", "time:hour_sin".

@@ -46,6 +46,11 @@ def transformed(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
     return rows if isinstance(y, str) else check_X_y(rows, y, estimator=estimator, **kwargs)
 
 
+def has_means(estimator: Any) -> bool:
+    """Whether some features are mean targets, which training rows see without their own."""
+    return "table_" in vars(estimator) and estimator.table_.has_means
+
+
 def count_missing(y: Any) -> tuple[int, int]:
     """Return the number of rows with a missing target (None, NaN, pandas.NA), and of all rows."""
     given = np.asarray(y, dtype=object)
@@ -82,15 +87,9 @@ def features_by_name(table: TableEncoder, X: Any, y: Any = None) -> Array:
 
 
 def encoded(estimator: Any, rows: TableRows, Y: Any, weight: Any) -> Array:
-    """Return the rows of a table as numbers, and set ``table_``.
-
-    If these are the rows of an earlier fit, ``_table_before`` is its encoder.
-    """
-    estimator.table_ = table = TableEncoder(standardize=estimator._has_one_scale)
-    before = vars(estimator).get("_table_before")
-    if before is None:
-        return _in_type_of(rows.X, table.fit_transform(rows.X, Y, weight))
-    return _in_type_of(rows.X, table.fit_again(rows.X, Y, weight, before))
+    """Return the rows of a table as numbers, and set ``table_``."""
+    estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
+    return _in_type_of(rows.X, estimator.table_.fit_transform(rows.X, Y, weight))
 
 
 def _in_type_of(X: Any, rows: Array) -> Any:

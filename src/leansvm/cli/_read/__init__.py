@@ -17,7 +17,7 @@ import numpy as np
 from leansvm.cli._output import CommandError, UsageError
 from leansvm.cli._read._arrays import read_npz, read_svmlight
 from leansvm.cli._read._dates import DAY_FIRST, MONTH_FIRST
-from leansvm.cli._read._frame import frame_of, target_of
+from leansvm.cli._read._frame import frame_of, missing_targets, target_of
 from leansvm.cli._read._recognise import CATEGORY, DATE, KINDS, NUMBER, TIME, TRUTH, Conventions
 from leansvm.cli._read._table import FileTable, read_table
 from leansvm.cli._read._words import check_column, quoted, several
@@ -68,6 +68,8 @@ class FileData:
         Conventions of the file that are kept with a model, in JSON's types.
     kept : dict
         Columns (of pyarrow) that go into the output as they are in the file.
+    no_score : str
+        Why there is no target, although the file has its column.
     """
 
     path: Path
@@ -78,6 +80,7 @@ class FileData:
     form: list[str] = field(default_factory=list)
     reading: dict[str, Any] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
+    no_score: str = ""
 
     def words(self) -> str:
         """Return what was recognised: "12 numbers, 3 categories, 1 date"."""
@@ -199,14 +202,19 @@ def read_like(
         )
     given = Conventions(missing=before.missing, options=False)
     frame = frame_of(table, list(columns), None, columns, given, before)
-    y = None
+    y, gone = None, 0
     if target is not None and target in here:
-        try:
-            y = target_of(table, target, None, frame.ways, complete=False)
-        except CommandError:  # predictions do not need it, and scoring says what is wrong
-            y = target_of(table, target, CATEGORY, frame.ways, complete=False)
+        gone = missing_targets(table, target, frame.ways)
+        if not gone:
+            try:
+                y = target_of(table, target, None, frame.ways)
+            except CommandError:  # predictions do not need it, and scoring says what is wrong
+                y = target_of(table, target, CATEGORY, frame.ways)
     kept = {name: table.columns[name] for name in keep}
-    return _checked(FileData(path, frame.X, y, columns, kept=kept))
+    data = FileData(path, frame.X, y, columns, kept=kept)
+    if 0 < gone < data.X.shape[0]:
+        data.no_score = f"{gone:,} of {data.X.shape[0]:,} rows have no target in '{target}'"
+    return _checked(data)
 
 
 def _conventions_of_model(reading: Mapping[str, Any]) -> tuple[Conventions, bool | str]:

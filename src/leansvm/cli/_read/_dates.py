@@ -124,14 +124,16 @@ def _zone(text: str) -> float:
     return -days if text.startswith("-") else days
 
 
-def to_truth(texts: pa.Array) -> np.ndarray:
-    """Convert yes and no, in several languages, to 1 and 0; NaN if a value is neither."""
+def to_truth(texts: pa.Array, digits: bool = False) -> np.ndarray:
+    """Convert yes and no, in several languages or as digits, to 1 and 0; NaN for other values."""
     from pyarrow import compute
 
     values = compute.utf8_lower(texts).dictionary_encode()
     words = values.dictionary.to_pylist()
     yes, no = max(TRUTHS, key=lambda pair: len(set(words[:_MOST_WORDS]) & set(pair)))
     meaning = {yes: 1.0, no: 0.0}
+    if digits:
+        meaning |= {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}
     known = np.array([meaning.get(word, np.nan) for word in words] + [np.nan])
     places = values.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
     return known[places]

@@ -192,13 +192,14 @@ def _microseconds(column: pa.ChunkedArray, unit: pa.DataType, divisor: float) ->
 # ---------------------------------------------------------------------------- target
 
 
-def target_of(
-    table: FileTable, name: str, wanted: str | None, ways: Conventions, *, complete: bool = True
-) -> np.ndarray | None:
-    """Return the target: numbers, or classes as they are written.
+def missing_targets(table: FileTable, name: str, ways: Conventions) -> int:
+    """Return how many rows have no target."""
+    column = table.columns[name]
+    return int((cleaned(column, ways.missing) if _is_text(column.type) else column).null_count)
 
-    Where a value is missing the file is refused, or None returned if `complete` is False.
-    """
+
+def target_of(table: FileTable, name: str, wanted: str | None, ways: Conventions) -> np.ndarray:
+    """Return the target: numbers, or classes as they are written; refuse missing values."""
     import pyarrow as pa
 
     column = table.columns[name]
@@ -207,8 +208,6 @@ def target_of(
         text = cleaned(column, ways.missing)
     gone = (column if text is None else text).is_null().to_numpy(zero_copy_only=False)
     if gone.any():
-        if not complete:
-            return None
         raise CommandError(
             f"{table.place(int(np.argmax(gone)), name)}: the target is missing in "
             f"{int(gone.sum()):,} rows, first in this one; fill or remove them"
@@ -258,6 +257,6 @@ def _text_target(
         hint = "" if table.form else f"; if they are numbers, use --column '{name}=number'"
         raise CommandError(
             f"{table.path}, column '{name}': the target has {distinct:,} different texts in "
-            f"{len(labels):,} rows, such as {labels[0]!r}: these are no classes{hint}"
+            f"{len(labels):,} rows, such as {str(labels[0])!r}: these are no classes{hint}"
         )
     return labels

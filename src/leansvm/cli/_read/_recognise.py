@@ -176,6 +176,8 @@ def convert_to(
     if kind == DATE and _is_compact_date(texts):
         return _dates.to_days(texts, _dates.COMPACT)
     values, _ = _convert(table, name, texts, kind, ways)
+    if kind == TRUTH and np.isnan(values).sum() > texts.null_count:
+        values = _dates.to_truth(texts, digits=True)
     if np.isnan(values).sum() > texts.null_count:
         _refuse(table, name, texts, values, kind, ways)
     return values
@@ -274,7 +276,9 @@ def _refuse(
     row, number = int(np.argmax(wrong)), int(wrong.sum())
     value, known = texts[row].as_py(), len(texts) - texts.null_count
     text = f"{table.place(row, name)}: {value!r} is not {_WORDS[kind]}"
-    if ways.options:
+    if ways.options and 2 * number > known:  # nothing but --column asks for this kind
+        text += f", and {number:,} of {known:,} values are not; remove --column '{name}={kind}'"
+    elif ways.options:
         text += f", as {known - number:,} of {known:,} values are" if known > number else ""
         text += (
             f"; correct it, read it as a missing value with --missing '{value}', or read the "

@@ -34,10 +34,10 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise CommandError(needs("--report", str(error.name), "cli")) from error
-    of_columns, on_rows = measured(run)
-    answered = answers(run, of_columns)
-    sections = [_facts(run), _next(next_steps(run, of_columns, answered.doubtful))]
-    sections += [_notes(worth_knowing(run)), importance(of_columns, on_rows)]
+    columns = measured(run)
+    answered = answers(run, columns.importance)
+    sections = [_facts(run), _next(next_steps(run, columns.unneeded, answered.doubtful))]
+    sections += [_notes(worth_knowing(run)), importance(columns)]
     if run.evaluation is not None:
         sections += [accuracy(run), calibration(run)]
     sections += [*answered.sections, feature_scales(run), sparsity(run), tuning(run)]
@@ -77,7 +77,7 @@ def _facts(run: TrainingRun) -> str:
 
 
 def _next(steps: list[str]) -> str:
-    return html.section("What to try next", html.bullets(steps), "", "next")
+    return html.section("What to try next", html.bullets(steps), "", "next") if steps else ""
 
 
 def _notes(notes: list[str]) -> str:
@@ -93,14 +93,8 @@ def _time(run: TrainingRun) -> str:
     rows += [[f"fit: {name}", _seconds(value)] for name, value in steps.items()]
     table = html.table(["phase", "time"], rows)
     report = getattr(run.model, "fit_report_", {})
-    words = []
-    if "solver" in report:
-        words.append(f"Solver {report['solver']}, {report.get('iterations', 1)} iteration(s).")
-    if report.get("bytes"):
-        words.append(f"Largest working set {report['bytes'] / 2**20:.1f} MiB.")
-    if not report.get("converged", True):
-        words.append("It did not converge: see the notes above.")
-    return html.section("Time by phase", table, " ".join(words), "time")
+    words = "" if report.get("converged", True) else "It did not converge: see the notes above."
+    return html.section("Time by phase", table, words, "time")
 
 
 def _data(run: TrainingRun) -> str:

@@ -23,7 +23,10 @@ def accuracy(run: TrainingRun) -> str:
     text = f"Each row was predicted by a model that had not seen it: {run.evaluation.method}."
     if run.evaluation.folds:
         shown = ", ".join(run.evaluation.in_words(score) for score in run.evaluation.folds)
-        text += f" {run.evaluation.metric} of the folds: {shown}; ± is their standard deviation."
+        name = run.evaluation.metric
+        text += (
+            f" {name[:1].upper()}{name[1:]} of the folds: {shown}; ± is their standard deviation."
+        )
     body = _regression(run) if run.task == "regression" else _classes(run)
     return html.section("Accuracy", body + _score_table(run), text, "accuracy")
 

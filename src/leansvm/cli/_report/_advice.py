@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import ks_2samp, rankdata
 
-from leansvm import inspection
 from leansvm.cli._evaluate import LEAVE_ONE_OUT, MANY_COPIES, copies
 from leansvm.cli._output import readable
 from leansvm.cli._read import CATEGORY
-from leansvm.cli._report._importance import copies_of, numbers_of, unused
+from leansvm.cli._report._importance import copies_of, numbers_of
 from leansvm.cli._run import TrainingRun, support_size
 
 _LEAK, _DRIFT = 0.99, 0.3
-_SHOWN, _DROPPED = 3, 5
+_SHOWN = 3
 _FEW_ROWS, _FEW_COPIES = 100, 0.01
 _RARE, _GOOD_RECALL = 0.2, 0.75
 # of the command, with its value, in notes that the terminal shows as well
@@ -205,9 +204,7 @@ def at_largest_size(run: TrainingRun) -> bool:
 # ---------------------------------------------------------------------------- what to try next
 
 
-def next_steps(
-    run: TrainingRun, importance: inspection.Importance | None, doubtful: list[int]
-) -> list[str]:
+def next_steps(run: TrainingRun, unneeded: list[str], doubtful: list[int]) -> list[str]:
     """Return up to four things to do, the most useful first."""
     steps = [
         f"Drop '{name}' unless you know it before the prediction: `--drop {shlex.quote(name)}`."
@@ -225,18 +222,17 @@ def next_steps(
         )
     if at_largest_size(run):
         steps.append(f"Allow a larger model: `--set n_basis={2 * support_size(run.model)}`.")
-    names = unused(importance)
-    if names:
-        shown = " ".join(f"`--drop {shlex.quote(name)}`" for name in names[:_DROPPED])
-        more = f" (and {len(names) - _DROPPED} more)" if len(names) > _DROPPED else ""
-        steps.append(f"Leave out columns that do not matter: {shown}{more}.")
+    if unneeded:
+        shown = " ".join(f"--drop {shlex.quote(name)}" for name in unneeded)
+        steps.append(f"Leave out columns that do not matter: `{shown}`.")
     if doubtful:
         rows = ", ".join(f"{i + 1:,}" for i in doubtful[:3])
         steps.append(f"Check the targets of the most doubtful rows: {rows}.")
-    steps.append(
-        "Compare the learned kernel with plain Gaussian kernels: run `leansvm tune` with the same "
-        "options."
-    )
+    if not run.trials and getattr(run.model, "gamma", None) == "learn":
+        steps.append(
+            "Compare the learned kernel with plain Gaussian kernels: run `leansvm tune` with the "
+            "same options."
+        )
     return steps[:4]
 
 
@@ -263,9 +259,12 @@ def _for_the_rare_class(run: TrainingRun) -> list[str]:
     recall = run.evaluation.scores[f"recall of {run.positive}"]
     if share > _RARE or recall > _GOOD_RECALL:
         return []
+    found = f"only {100 * recall:.0f} % of the rows of class {run.positive}"
+    if recall < 0.005:
+        found = f"{'almost ' if recall else ''}no row of class {run.positive}"
     return [
-        f"Choose a threshold: predict() finds only {100 * recall:.0f} % of {run.positive}, which "
-        f"is {100 * share:.1f} % of the rows. Train with `--set keep_state=true`, and lower the "
+        f"Choose a threshold: predict() finds {found}; this class has {100 * share:.1f} % of the "
+        f"rows. Train with `--set keep_state=true`, and lower the "
         f'threshold by `leansvm.model_selection.tune_threshold(model, "balanced_accuracy")`; or '
         f"rank rows by `predict_proba`.",
         "Or give both classes the same weight: `--set class_weight=balanced`.",

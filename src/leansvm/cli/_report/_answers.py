@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from leansvm.cli._evaluate import left_out_predictions, rows_of
 from leansvm.cli._output import readable
 from leansvm.cli._read import DATE, TRUTH
 from leansvm.cli._report._accuracy import equal_groups, plain_ticks
+from leansvm.cli._report._model import in_python
+from leansvm.cli._report._rows import position, strongest, suspicious
 from leansvm.cli._run import TrainingRun
-from leansvm.inspection import Effects, Importance, RowInspection, effects, inspect_rows
+from leansvm.inspection import Effects, Importance, effects, inspect_rows
 from leansvm.plotting import html
 from leansvm.plotting.axes import plain_text
 
@@ -27,8 +28,7 @@ ALPHA = 0.1
 FEWEST_ROWS = 20  # fewer say nothing about one in ten
 SOME_ROWS = 500  # that pictures and averages are made of
 MOST_FEATURES = 1000  # whose effects are computed
-SHOWN_FEATURES, SHOWN_CLASSES, SHOWN_ROWS, SHOWN_VALUES = 6, 4, 10, 4
-CLEAR, FAR = 0.95, 3.0  # probability of a wrong label, error over the typical one, worth a check
+SHOWN_FEATURES, SHOWN_CLASSES = 6, 4
 DATE_VALUES = 60  # days at which the effect of a date is drawn
 
 
@@ -53,7 +53,7 @@ def answers(run: TrainingRun, importance: Importance | None) -> Answered:
     if hasattr(run.model, "keep_rows"):
         regression = run.task == "regression"
         found.sections.append(_intervals(run, X, some) if regression else _sets(run, X, some))
-        table, found.doubtful = _suspicious(run, X, importance)
+        table, found.doubtful = suspicious(run, X, importance)
         found.sections.append(table)
     return found
 
@@ -83,8 +83,8 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     text = (
         f"The interval (jackknife+) contains the target of about {100 * (1 - ALPHA):.0f} % of new "
         f"rows like these. It is {width} wide on average. Around the prediction of the model "
-        f"without the row, it contains {covered:.1f} % of the rows shown. In Python: "
-        f"`predict_interval(X, alpha={ALPHA})`."
+        f"without the row, it contains {covered:.1f} % of the rows shown."
+        f"{in_python(run, 'predict_interval', ALPHA)}"
     )
     groups = equal_groups(middle, min(5, max(1, len(middle) // FEWEST_ROWS)))
     figures = [
@@ -139,7 +139,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
         if count
     ]
     table = html.table(
-        ["classes in the set", "rows", "share"], rows, f"{len(sizes):,} training rows"
+        ["classes in the set", "rows", "share"], rows, f"Sets of {len(sizes):,} training rows"
     )
     pairs = [
         (int(np.sum(sets[:, a] & sets[:, b])), run.model.classes_[a], run.model.classes_[b])
@@ -150,7 +150,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     text = (
         f"A set lists the classes that a row may have. About {100 * (1 - ALPHA):.0f} % of the sets "
         f"of new rows like these contain the right class. A set with one class is a confident "
-        f"prediction. In Python: `predict_set(X, alpha={ALPHA})`."
+        f"prediction.{in_python(run, 'predict_set', ALPHA)}"
     )
     if counts[0]:
         text += " An empty set means that the row fits no class well."
@@ -166,7 +166,7 @@ def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
         return html.section("What the columns do", "", text, "effects")
     chosen = None
     if importance is not None:
-        names = _strongest(importance, SHOWN_FEATURES)
+        names = strongest(importance, SHOWN_FEATURES)
         chosen = [position(X, name) for name in names]
     found = effects(run.pipeline, X, features=chosen)
     shown = found.strongest(SHOWN_FEATURES) if chosen is None else np.arange(len(chosen))
@@ -203,15 +203,6 @@ def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
 
 def _value_name(run: TrainingRun) -> str:
     return "prediction" if run.task == "regression" else "decision value"
-
-
-def _strongest(importance: Importance, count: int) -> list[str]:
-    return [importance.names[i] for i in importance.strongest(count)]
-
-
-def position(X: Any, name: str) -> int:
-    """Return the number of a column; an array's are x0, x1, ..."""
-    return list(X.columns).index(name) if hasattr(X, "columns") else int(name[1:])
 
 
 def _looks_for_first_class(run: TrainingRun) -> bool:
@@ -339,60 +330,3 @@ def _value_ticks(ax: Any, grid: np.ndarray) -> None:
     if grid.dtype.kind == "U" and sum(map(len, grid)) > 36:
         short = [name if len(name) <= 12 else f"{name[:11]}…" for name in grid]
         ax.set_xticks(range(len(grid)), [plain_text(name) for name in short], rotation=90)
-
-
-def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tuple[str, list[int]]:
-    """List the rows whose target is least plausible in the model without them."""
-    found = inspect_rows(run.model, X, run.y)
-    predicted = left_out_predictions(run.model, run.y, found.residual)
-    worst = [int(i) for i in found.most_suspicious(SHOWN_ROWS)]
-    label, meaning, suspicion, clear = _suspicion(run, found)
-    names = [] if importance is None else _strongest(importance, SHOWN_VALUES)
-    places = [position(run.data.X, name) for name in names]
-    rows = [
-        [
-            f"{i + 1:,}",
-            _short(run.y[i]),
-            _short(predicted[i]),
-            suspicion[i],
-            "better" if found.influence[i] > 0 else "worse",
-            *(_value(run.data.X, i, c) for c in places),
-        ]
-        for i in worst
-    ]
-    head = ["row", "target", "predicted without it", label, "others without it", *names]
-    text = (
-        f"These rows have the largest errors in the model without the row. Either the target is "
-        f'wrong or the case is rare. {meaning} "Others without it" says whether the other rows '
-        f"would be predicted better or worse without this row. Row 1 is the first row of the file. "
-        f"The last columns of the table show the most important columns of the file."
-    )
-    table = html.section("Which rows look wrong?", html.table(head, rows), text, "rows")
-    return table, [i for i in worst if clear[i]]
-
-
-def _suspicion(
-    run: TrainingRun, found: RowInspection
-) -> tuple[str, str, list[str], NDArray[np.bool_]]:
-    """Return heading, meaning and text of what is suspicious about rows, and where it is clear."""
-    if run.task == "classification":
-        meaning = "Suspicion is high if the other rows disagree with the target."
-        shares = found.suspicion
-        return "suspicion", meaning, [f"{100 * share:.1f} %" for share in shares], shares > CLEAR
-    size = np.abs(found.residual) * np.sqrt(1.0 - found.leverage)
-    ratio = size / max(float(np.sqrt(np.mean(size**2))), np.finfo(np.float64).tiny)
-    meaning = "The number is the error of the row divided by the typical error."
-    return "error / typical", meaning, [f"{value:.1f}" for value in ratio], ratio > FAR
-
-
-def _value(X: Any, row: int, column: int) -> str:
-    value = X.iloc[row, column] if hasattr(X, "iloc") else X[row, column]
-    if hasattr(X, "iloc") and X.iloc[[row], [column]].isna().to_numpy().item():
-        return "missing"
-    if hasattr(value, "strftime"):
-        return str(value).removesuffix(" 00:00:00").removesuffix(":00")
-    return _short(float(value)) if isinstance(value, np.floating) else str(value)
-
-
-def _short(value: Any) -> str:
-    return readable(value, 5) if isinstance(value, float) else str(value)

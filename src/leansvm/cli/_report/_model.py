@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import average_precision_score, get_scorer, roc_auc_score
 
+from leansvm.cli._evaluate import rows_of
 from leansvm.cli._report._accuracy import plain_ticks
 from leansvm.cli._run import TrainingRun, in_words
-from leansvm.cli._scores import LOWER_IS_BETTER
+from leansvm.cli._scores import LOWER_IS_BETTER, baseline, in_unit, score_name, scorer_of
 from leansvm.plotting import html
 from leansvm.plotting.axes import plain_text
 
@@ -36,8 +39,9 @@ def feature_scales(run: TrainingRun) -> str:
     if equal:
         text = (
             "One scale for all features had the smallest leave-one-out error: the model can change "
+            "One scale for all features had the smallest leave-one-out error: the model can change "
             "equally quickly along all standardised features. This says nothing about their "
-            "importance."
+            "importance. Values of gamma below are in raw units, so the numbers may differ."
         )
     unused = [name for name, scale in scales.items() if scale == 0]
     if unused:
@@ -73,8 +77,8 @@ def sparsity(run: TrainingRun) -> str:
         train, test = train_test_split(rows, test_size=0.25, random_state=0, stratify=stratify)
     except ValueError:  # more classes than rows to score on
         train, test = train_test_split(rows, test_size=0.25, random_state=0)
-    # the columns of the whole fit: gamma has a value for each of them
-    X_train, X_test = (run.seen_by_kernel(_take(run.data.X, part)) for part in (train, test))
+    X_train, prepare = run.prepared_on(train)  # gamma has a value for each of its features
+    X_test = prepare(rows_of(run.data.X, test))
     machine = (SparseLSSVR if run.task == "regression" else SparseLSSVC)(
         **run.kernel_parameters(),
         degree=model.degree,
@@ -82,36 +86,75 @@ def sparsity(run: TrainingRun) -> str:
         basis="pivoted-cholesky",
         n_basis=min(PATH_POINTS, len(train)),
     )
-    path = basis_path(machine, X_train, y[train], X_score=X_test, y_score=y[test])
-    assert path.score is not None
-    percent = run.task == "classification"
-    best = float(path.score.max())
-    # one standard error of an accuracy; of R² simply a hundredth
-    margin = np.sqrt(max(best * (1 - best), 1 / len(test)) / len(test)) if percent else 0.01
-    if percent and best <= np.unique(y[test], return_counts=True)[1].max() / len(test) + margin:
-        return ""  # no size predicts more than the most frequent class
-    enough = int(path.sizes[np.argmax(path.score >= best - margin)])
-    label = "accuracy" if percent else "R²"
+    name, sign, score = _score_of_values(run)
+    values: list[np.ndarray] = []
+
+    def keeping(truth: Any, of_size: np.ndarray) -> float:
+        values.append(of_size)
+        return score(truth, of_size)
+
+    scored = {"X_score": X_test, "y_score": y[test], "scoring": keeping}
+    scores = basis_path(machine, X_train, y[train], **scored).score
+    assert scores is not None
+    # one size may be good by chance, so the larger half of them decides together
+    half = np.arange(len(values)) >= len(values) // 2
+    usual, margin = float(np.median(scores[half])), _error(score, y[test], values[-1])
+    classes = np.unique(y) if run.task == "classification" else None
+    if sign * (usual - baseline(y[test], classes, run.positive)[name]) <= margin:
+        return ""  # no size predicts more than chance
+    below = np.flatnonzero(sign * (scores - usual) < -margin)
+    enough = int(below[-1]) + 2 if len(below) else 1
+    if enough > len(values):
+        return ""
+    unit = 100 if in_unit(name, usual).endswith("%") else 1
     with html.drawing() as (fig, ax):
-        ax.plot(path.sizes, (100 if percent else 1) * path.score)
+        ax.plot(np.arange(len(scores)) + 1, unit * scores)
         ax.axvline(enough, color="0.5", linewidth=1, linestyle="--")
-        low = float(np.quantile(path.score, 0.05))
-        ax.set(xlabel="basis points", ylabel=f"{label} in %" if percent else label)
-        ax.set_ylim(bottom=(100 if percent else 1) * (low - 0.02))
+        ax.set(xlabel="basis points", ylabel=f"{name} in %" if unit == 100 else name)
+        low, high = np.quantile(unit * scores, [0.05, 0.95])
+        ax.set_ylim(low - 0.1 * (high - low) - 1e-9, None if sign > 0 else high + (high - low))
         picture = html.svg(fig, "score against the number of basis points")
-    near = "a standard error" if percent else "0.01"
     text = (
         f"A sparse least-squares model with the same kernel was trained on {len(train):,} rows and "
-        f"scored on {len(test):,} others. {enough:,} points are enough: the {label} is within "
-        f"{near} of the best of all sizes up to {len(path.sizes):,} points. Train it with "
-        f"`--estimator sparse --set n_basis={enough}`."
+        f"scored on {len(test):,} others. {enough:,} points are enough: with so many or more, the "
+        f"{name} is within a standard error ({in_unit(name, margin)}) of {in_unit(name, usual)}, "
+        f"the median of the sizes from {int(np.argmax(half)) + 1:,} to {len(values):,} points. "
+        f"Train it with `--estimator sparse --set n_basis={enough}`."
     )
     figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
     return html.section("How small could it be?", html.figures([figure]), text, "sparsity")
 
 
-def _take(X: Any, rows: np.ndarray) -> Any:
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+def _score_of_values(run: TrainingRun) -> tuple[str, float, Callable[[Any, np.ndarray], float]]:
+    """Return the report's metric: its name, its sign, and the score of decision values."""
+    classes = np.unique(run.y) if run.task == "classification" else np.zeros(0)
+    counts = np.unique(run.y, return_counts=True)[1]
+    rare = counts.min() * len(classes) < 0.4 * len(run.y)
+    default = {0: "r2", 2: "auc"}.get(len(classes), "balanced-accuracy" if rare else "accuracy")
+    metric = run.metric or default
+    if metric == "log-loss" or (metric == "auc" and len(classes) > 2):
+        metric = default  # decision values are no probabilities
+    scorer = get_scorer(scorer_of(metric, len(classes), run.positive))
+    name = score_name(metric, baseline(run.y, classes if len(classes) else None, run.positive))
+
+    def score(y: Any, values: np.ndarray) -> float:
+        if metric in ("auc", "average-precision"):
+            sign, y = (1 if run.positive == classes[1] else -1), y == run.positive
+            measure = roc_auc_score if metric == "auc" else average_precision_score
+            return float(measure(y, sign * values.ravel()))
+        if len(classes):
+            number = values.argmax(axis=1) if values.shape[1] > 1 else values[:, 0] > 0
+            values = classes[np.asarray(number, dtype=int)]
+        return float(scorer._score_func(y, values, **scorer._kwargs))
+
+    return name, scorer._sign, score
+
+
+def _error(score: Callable[[Any, np.ndarray], float], y: np.ndarray, values: np.ndarray) -> float:
+    """Return the standard error of a score, from jackknife groups of its rows."""
+    order, groups = np.argsort(y, kind="stable"), 20
+    kept = [np.delete(order, np.s_[k::groups]) for k in range(groups)]
+    return float(np.sqrt(groups - 1) * np.std([score(y[rows], values[rows]) for rows in kept]))
 
 
 def tuning(run: TrainingRun) -> str:
@@ -212,3 +255,14 @@ def _trial_table(run: TrainingRun, names: list[str]) -> str:
     ]
     caption = "Best first" + (f"; 20 of {len(run.trials)}" if len(run.trials) > 20 else "")
     return html.table([*names, run.compared_by or "score", "± over folds"], rows, caption)
+
+
+def in_python(run: TrainingRun, method: str, alpha: float) -> str:
+    """Return how to call a method of the saved model, which needs the training rows for it."""
+    call = f"`model.keep_rows(X, y).{method}(X_new, alpha={alpha})`"
+    if run.pipeline[0] != "passthrough":
+        call = (
+            f"`model[-1].keep_rows(model[:-1].transform(X), y)`, then "
+            f"`model[-1].{method}(model[:-1].transform(X_new), alpha={alpha})`"
+        )
+    return f" In Python, with the training rows X and y: {call}."
