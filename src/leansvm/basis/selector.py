@@ -46,7 +46,7 @@ class Basis:
 
     def points(self, kernel: Kernel) -> Any:
         """Return the basis as `Kernel.block` takes it."""
-        return self.indices if kernel.precomputed else self.rows
+        return kernel.points(self.rows, self.indices)
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,9 @@ class BasisSelector(Documented):
 
     nested: ClassVar[bool] = False
     uses_targets: ClassVar[bool] = False
+    runs_where_rows_are: bool | property = False  # takes any array library's rows, not just NumPy's
     _documented_in = "leansvm.basis"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
-
-    @property
-    def runs_where_rows_are(self) -> bool:
-        """Whether `select` takes rows of any array library; other selectors get NumPy rows."""
-        return False
 
     def state_columns(self, n_basis: int) -> int:
         """Numbers (8 bytes each) that `select` keeps for every row; 0 for none."""
@@ -205,7 +201,7 @@ class RandomBasis(BasisSelector):
         self.random_state = random_state
 
     @property
-    def runs_where_rows_are(self) -> bool:
+    def runs_where_rows_are(self) -> bool:  # type: ignore[override]
         """Whether rows of any array library will do."""
         return not self.stratify
 
