@@ -37,11 +37,6 @@ class Watch:
         return time.perf_counter() - self.start
 
     @property
-    def ended_early(self) -> list[str]:
-        """The phases that a limit or a callback ended."""
-        return list(dict.fromkeys(self.cut + self.stopped))
-
-    @property
     def share(self) -> float:
         """Share of the planned work that is done; 0 if nothing is planned."""
         now = self.plan.get(self.inside[-1], 0.0) if self.inside else 0.0

@@ -89,7 +89,9 @@ def publish(
     report = dict(zip(_CERTIFIES, attrgetter(*_CERTIFIES)(solution), strict=True))
     report |= {"rows": data.n_positive, "basis": len(solution.coef), "outputs": data.n_outputs}
     watch = watching.get()
-    report |= {"bytes": solution.bytes, "ended_early": watch.ended_early if watch else []}
+    assert watch is not None  # `running` surrounds every fit
+    report |= {"bytes": solution.bytes}
+    report["ended_early"] = list(dict.fromkeys(watch.cut + watch.stopped))  # each phase once
     report |= solution.details
     if learned is not None:
         report["learning"] = learned

@@ -35,11 +35,11 @@ from leansvm.rows import (
     RowBlocks,
     RowSource,
     Targets,
-    canonical_order,
     check_budget,
     is_dask,
     merge_equal_rows,
     one_vs_rest,
+    order_of,
     source_of,
 )
 from leansvm.tables import is_table
@@ -65,7 +65,6 @@ class TrainingData:
     """Rows, targets (one column per output) and weights of a fit, wherever they are."""
 
     X: Any  # array, CSR matrix or RowSource
-    y: Any  # as the user gave it
     Y: Any  # None: the source has the targets
     weight: Any  # sample weights times class weights; None: the source has them
     n_outputs: int
@@ -143,7 +142,8 @@ class TrainingData:
         """
         merged = merge_equal_rows(self.blocks())
         first = merged.first
-        order = canonical_order(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
+        distinct = MemoryBlocks(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
+        order = order_of(distinct, by_values=True).rows
         taken = first[order]
         return replace(
             self,
@@ -181,7 +181,7 @@ def read(
     if estimator._fits_sources and type(X) is not np.ndarray:
         source = source_of(X, y, sample_weight)
     if source is not None:
-        data = _read_source(scratch, source, y, reset, classes, batch)
+        data = _read_source(scratch, source, reset, classes, batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
         if learns:
@@ -232,11 +232,11 @@ def _read_arrays(
     if isinstance(X, TableRows):
         X = encoded(estimator, X, Y, own)
     shape = Y.shape[1], int(np.count_nonzero(given)), count
-    return TrainingData(X, y, Y, like_rows(given, X), *shape, class_weight=class_weight)
+    return TrainingData(X, Y, like_rows(given, X), *shape, class_weight=class_weight)
 
 
 def _read_source(
-    estimator: Any, source: RowSource, y: Any, reset: bool, classes: Any, batch: bool
+    estimator: Any, source: RowSource, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
     """Find classes and weights in a pass over the targets; X is not read."""
     if estimator.kernel == "precomputed":
@@ -277,7 +277,7 @@ def _read_source(
             used = used * (class_weight[labels[::2]] > 0)
     weighted = class_weight is not None or not seen.all_ones
     encode = Targets(known, class_weight, _LEAST_ROW_WEIGHT * seen.largest_weight, weighted)
-    return TrainingData(source, y, None, None, outputs, int(used.sum()), count, encode)
+    return TrainingData(source, None, None, outputs, int(used.sum()), count, encode)
 
 
 def validate(
@@ -288,7 +288,8 @@ def validate(
     With ``reset``, a table with text, dates or missing values is returned as `TableRows`, which
     `encoded` turns into numbers later. Without it, the encoder of the fit returns numbers at once.
     """
-    if is_dask(X):
+    is_array = type(X) is np.ndarray
+    if not is_array and is_dask(X):
         X = X.compute()
     if not reset and "table_" in vars(estimator):
         return transformed(estimator, X, y, **kwargs)
@@ -308,7 +309,7 @@ def validate(
         "dtype": [np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
         "order": "C" if xp is None else None,
     }
-    plain = type(X) is np.ndarray and X.dtype.kind in "biuf"
+    plain = is_array and X.dtype.kind in "biuf"
     if xp is None and reset and not plain and is_table(X, numbers=False):
         return validate_table(estimator, X, y, **kwargs)
     try:
