@@ -359,7 +359,7 @@ class SparseMachine(Mergeable, BasisMachine):
         return problem.sum_size(chooser, data.size)
 
     def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
-        return replace(basis.problem.solve(basis), basis=basis.basis)  # the basis has its problem
+        return basis.problem.solve(basis)
 
     def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
         """Return the model that a selector chooses for; a random basis compares several C."""

@@ -188,11 +188,12 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
     if len(alone) == 1:
         return alone[kernel]
     line, best = alone.pop("linear", None), min(alone.values(), key=attrgetter("log_loo"))
-    if "rbf" in alone:
-        others = min(scales.log_loo for name, scales in alone.items() if name != "rbf")
-        if alone["rbf"].log_loo > others - _GAUSSIAN_GAIN:
-            del alone["rbf"]
-    near = np.concatenate([scales.log_gamma for scales in alone.values()])
+    gaussian = alone.pop("rbf", None)
+    if gaussian is not None:
+        other = min(alone.values(), key=attrgetter("log_loo"))
+        if gaussian.log_loo <= other.log_loo - _GAUSSIAN_GAIN:
+            alone = {"rbf": gaussian, **alone}
+    near = np.concatenate([*map(attrgetter("log_gamma"), alone.values())])
     without = search.minimise(Scales(tuple(alone), near, np.zeros(len(alone)), best.log_lam), FIRST)
     if line is None:
         return without

@@ -225,8 +225,6 @@ def _drawn(
         rows = WeightedSample(blocks, rng, by_values=True).first(count)
     taken = to_host(blocks.take(rows))
     X, (Y, weight) = dense_rows64(taken), blocks.targets_of(rows)
-    if Y is None:
-        raise ValueError("gamma='learn' needs targets y.")
     Y = np.asarray(Y, dtype=np.float64).reshape(len(X), -1)
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
     unit, total = 1.0, float(weight.sum())

@@ -31,14 +31,13 @@ from leansvm.rows import (
     draw_for_all,
     row_weights,
 )
-from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 ENOUGH = 500  # if so many rows (or half of all) are outside of the basis, only they count
 _FEW_OUTSIDE = 0.25  # a class with fewer of its rows outside, and fewer than ENOUGH, counts in full
 FLOOR = 1e-12  # smallest 1 - h: rounding may make it zero
-_ALIKE = 1.0 + 1e-6  # ratio of errors that differ only by rounding
+ALIKE = 1.0 + 1e-6  # ratio of errors that differ only by rounding
 LOO_LOSSES = ("squared", "accuracy", "log_loss")  # means over left-out rows that may choose C
 _BLURRED = 0.5  # smaller margins count as mistakes in part, so that no single row decides
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # factors of the log odds; the best one counts
@@ -330,13 +329,4 @@ def first_of_the_best(errors: Array) -> int:
     """
     if not np.isfinite(errors).any():
         return 0
-    return int(np.argmax(errors <= _ALIKE * np.nanmin(errors)))
-
-
-def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
-    """Return the solutions, by place, that `first_of_the_best` could still choose."""
-    errors = np.array([solution.error for solution in solutions.values()])
-    if not np.isfinite(errors).any():
-        return solutions
-    most = _ALIKE * np.nanmin(errors)
-    return {place: found for place, found in solutions.items() if found.error <= most}
+    return int(np.argmax(errors <= ALIKE * np.nanmin(errors)))

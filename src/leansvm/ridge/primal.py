@@ -259,6 +259,7 @@ class SparseProblem:
                 details["notes"] = [note, *solution.details.get("notes", ())]
         return replace(
             solution,
+            basis=basis,
             features=replace(features, in_state=False, single=False, keep=False),
             sums=summed.sums,
             bytes=held + 8 * 4 * (features.width + 2) ** 2,
