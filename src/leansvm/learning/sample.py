@@ -225,6 +225,8 @@ def _drawn(
         rows = WeightedSample(blocks, rng, by_values=True).first(count)
     taken = to_host(blocks.take(rows))
     X, (Y, weight) = dense_rows64(taken), blocks.targets_of(rows)
+    if Y is None:
+        raise ValueError("gamma='learn' needs targets y.")
     Y = np.asarray(Y, dtype=np.float64).reshape(len(X), -1)
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
     unit, total = 1.0, float(weight.sum())
@@ -253,7 +255,7 @@ def raw_kernel(
     """Turn scales of standardised columns (n_parts, n_columns) into a kernel of raw rows.
 
     Returns a mixture, or the name of a kernel if one part without quantile features is left; its
-    gamma and clip, as `LearnedKernel` has them; the features that vary and that no part looks at;
+    gamma and clip, as `Kernel` takes them; the features that vary and that no part looks at;
     and how many quantile features are in use.
     """
     units, varies, n = sample.units, sample.units.varies, sample.n_plain
