@@ -28,7 +28,8 @@ class Watch:
     inside: list[str] = field(default_factory=list)  # phases, the outermost first
     done: float = 0.0  # work of the phases that ended
     steps: float = 0.0  # of the present phase
-    knows: bool = False  # whether `step` got ``reached``: then weights do not count
+    # True once `step` was told ``reached``; ``weight`` is ignored from then on
+    knows: bool = False
     asked: float = 0.0  # seconds until the last call of `out_of_time`, or the begin of the phase
 
     @property

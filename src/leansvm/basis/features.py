@@ -55,7 +55,8 @@ class FeatureMap(ABC):
 
     order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
     single: bool = False  # float32 rows: phi in float32
-    in_state: bool = False  # a selector has left phi in the blocks: `FactorRows`
+    # the selector has left phi (`FactorRows`) in the blocks; it is not computed again
+    in_state: bool = False
     keep: bool = False  # blocks keep phi: `ColumnRows`
     frees: ClassVar[bool] = True  # blocks that keep phi drop `FactorRows`
     constant: float | None = None  # value of the bias's column; None without one

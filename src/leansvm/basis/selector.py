@@ -22,7 +22,7 @@ from leansvm.losses import Loss, Squared
 from leansvm.rows import Block, RowBlocks, WeightedSample, declare, sample_weights
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.intp]
+Rows = NDArray[np.intp]
 OnStep = Callable[[int], bool]
 _MOST_CLASSES = 1000
 
@@ -214,7 +214,7 @@ class RandomBasis(BasisSelector):
         return Basis(rows)
 
 
-def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> Integers:
+def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> Rows:
     """Reorder a growing sample so that all classes are in proportion at every prefix."""
     classes, weights, sizes = _classes(blocks)
     # class c has its j-th turn at time (j - 1/2) / share (Sainte-Lague)
@@ -238,7 +238,7 @@ def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> Intege
 
 def _classes(
     blocks: RowBlocks,
-) -> tuple[Array, Array, Integers]:
+) -> tuple[Array, Array, Rows]:
     """Return the distinct targets, the sample weight and the number of rows of each."""
     parts = blocks.map(_classes_in_block, blocks.class_weight)
     classes, place = np.unique(np.vstack([p[0] for p in parts]), axis=0, return_inverse=True)
@@ -254,7 +254,7 @@ def _classes(
 
 
 @declare("y", "weight")
-def _classes_in_block(block: Block, class_weight: Array | None) -> tuple[Array, Array, Integers]:
+def _classes_in_block(block: Block, class_weight: Array | None) -> tuple[Array, Array, Rows]:
     if block.y is None:
         raise ValueError("RandomBasis(stratify=True) needs targets, but the rows have none.")
     y, weight = _targets(block), to_host(sample_weights(block, class_weight))
@@ -274,7 +274,7 @@ def _targets(block: Block) -> Array:
 
 
 @declare("y")
-def _labels_in_block(block: Block, indices: Integers, classes: Array) -> tuple[Integers, Integers]:
+def _labels_in_block(block: Block, indices: Rows, classes: Array) -> tuple[Rows, Rows]:
     mine, rows = block.positions(indices)
     same = (_targets(block)[rows][:, None, :] == classes[None, :, :]).all(axis=2)
     return mine, np.argmax(same, axis=1)
