@@ -21,7 +21,6 @@ class SquareRootHinge(Loss):
 
     name = "square_root_hinge"
     domain = (0.0, 1.0)  # where the conjugate is finite; the derivative stays in it
-    breakpoints = (0.0,)  # where the second derivative jumps
     max_curvature = 1.0
     curvature_is_piecewise_constant = False
 

@@ -192,9 +192,9 @@ def in_order(function: Callable[..., Any], items: Iterable[Any], *args: Any) -> 
             wait(ahead)
 
 
-def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, None]:
-    """Yield items that another thread produces, up to ``depth`` of them in advance."""
-    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
+def read_ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
+    """Yield items that another thread produces, up to two of them in advance."""
+    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(2)
     stopped = threading.Event()
 
     def read() -> None:

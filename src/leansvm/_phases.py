@@ -28,18 +28,14 @@ class Watch:
     inside: list[str] = field(default_factory=list)  # phases, the outermost first
     done: float = 0.0  # work of the phases that ended
     steps: float = 0.0  # of the present phase
-    knows: bool = False  # whether `step` got ``reached``: then weights do not count
+    # True once `step` was told ``reached``; ``weight`` is ignored from then on
+    knows: bool = False
     asked: float = 0.0  # seconds until the last call of `out_of_time`, or the begin of the phase
 
     @property
     def elapsed(self) -> float:
         """Seconds since the fit began."""
         return time.perf_counter() - self.start
-
-    @property
-    def ended_early(self) -> list[str]:
-        """The phases that a limit or a callback ended."""
-        return list(dict.fromkeys(self.cut + self.stopped))
 
     @property
     def share(self) -> float:

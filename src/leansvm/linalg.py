@@ -20,6 +20,7 @@ from leansvm._array_api import as_float64, foreign_namespace, like_rows
 # Threaded OpenBLAS potrf crashes the interpreter from m ~ 17,000 on some machines.
 LAPACK_SAFE_ROWS = 12_000
 CHOLESKY_TILE = 512
+_CORNER = 64  # columns that are divided by a triangle at a time
 # Elements of one tile of a kernel block: about 2 MB, so that exp finds the GEMM's result in cache.
 TILE_ELEMENTS = 1 << 18
 Tile = Callable[[int, int, NDArray[Any]], float]
@@ -200,10 +201,7 @@ def dot_into(rows: Any, right: Any, out: NDArray[Any]) -> None:
 
 
 def right_solve_in_place(
-    B: NDArray[Any],
-    L: NDArray[Any],
-    panel: int = 64,
-    corners: list[NDArray[Any]] | None = None,
+    B: NDArray[Any], L: NDArray[Any], corners: list[NDArray[Any]] | None = None
 ) -> None:
     """Replace B by B L^-T, L lower triangular: the first half of the columns, then the rest.
 
@@ -211,38 +209,36 @@ def right_solve_in_place(
     threads need this one. ``corners`` are `corner_inverses`, for callers that solve often. A factor
     in another precision is rounded to that of B a part at a time.
     """
-    corners = corner_inverses(L, panel) if corners is None else corners
+    corners = corner_inverses(L) if corners is None else corners
     by_column = B.strides[0] < B.strides[1]  # products then keep this order of memory
     if len(corners) > 1:
         half = len(corners) // 2
-        first, rest = slice(0, half * panel), slice(half * panel, None)
-        right_solve_in_place(B[:, first], L[first, first], panel, corners[:half])
+        first, rest = slice(0, half * _CORNER), slice(half * _CORNER, None)
+        right_solve_in_place(B[:, first], L[first, first], corners[:half])
         left = np.asarray(L[rest, first], B.dtype)
         B[:, rest] -= (left @ B[:, first].T).T if by_column else B[:, first] @ left.T
-        right_solve_in_place(B[:, rest], L[rest, rest], panel, corners[half:])
+        right_solve_in_place(B[:, rest], L[rest, rest], corners[half:])
     elif corners:
         corner = np.asarray(corners[0], B.dtype)
         B[...] = (corner @ B.T).T if by_column else B @ corner.T
 
 
-def right_divide_in_place(
-    B: NDArray[Any], L: NDArray[Any], corners: list[NDArray[Any]], panel: int = 64
-) -> None:
+def right_divide_in_place(B: NDArray[Any], L: NDArray[Any], corners: list[NDArray[Any]]) -> None:
     """Replace B by B L^-1, L lower triangular, by panels of columns from the last one on."""
     for k, corner in reversed(list(enumerate(corners))):
-        start, stop = k * panel, k * panel + len(corner)
+        start, stop = k * _CORNER, k * _CORNER + len(corner)
         columns = B[:, start:stop]
         if stop < len(L):
             columns = columns - B[:, stop:] @ L[stop:, start:stop]
         B[:, start:stop] = columns @ corner
 
 
-def corner_inverses(L: NDArray[Any], panel: int = 64) -> list[NDArray[Any]]:
+def corner_inverses(L: NDArray[Any], size: int = _CORNER) -> list[NDArray[Any]]:
     """Return the inverses of the diagonal blocks of a lower triangular matrix."""
     (trtri,) = get_lapack_funcs(("trtri",), (L,))
     corners = []
-    for start in range(0, len(L), panel):
-        rows = slice(start, start + panel)
+    for start in range(0, len(L), size):
+        rows = slice(start, start + size)
         corners.append(trtri(np.asfortranarray(L[rows, rows]), lower=True)[0])
     return corners
 

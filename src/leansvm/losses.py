@@ -47,7 +47,6 @@ class Loss:
     name: str  #: The name that `get_loss` takes, or any other.
     symmetric: bool = False  #: Whether L(-u) = L(u), as regression needs.
     domain: tuple[float, float] = (0.0, 1.0)  #: Range of L'; L* is finite there.
-    breakpoints: tuple[float, ...] = ()  #: Where L'' jumps, in increasing order.
     max_curvature: float = 1.0  #: The largest value of L''.
     curvature_is_piecewise_constant: bool = True  #: Whether L'' is always 0 or `max_curvature`.
 
@@ -131,7 +130,6 @@ class SquaredHinge(ClippedQuadratic):
 
     name = "squared_hinge"
     domain = (0.0, math.inf)
-    breakpoints = (0.0,)
 
 
 class SymmetricHuber(ClippedQuadratic):
@@ -155,7 +153,7 @@ class SymmetricHuber(ClippedQuadratic):
 
     def __init__(self, delta: float = 1.35) -> None:
         self.delta = _positive("delta", delta)
-        self.domain = self.breakpoints = (-self.delta, self.delta)
+        self.domain = (-self.delta, self.delta)
 
 
 class Huber(Loss):
@@ -178,7 +176,6 @@ class Huber(Loss):
 
     def __init__(self, delta: float = 1e-4) -> None:
         self.delta = _positive("delta", delta)
-        self.breakpoints = (-self.delta, self.delta)
         self.max_curvature = 0.5 / self.delta
 
     def value(self, u: Array) -> Array:

@@ -8,6 +8,7 @@ from leansvm.basis import Fit, ForwardSelection
 from leansvm.basis.candidates.best_of import CandidateRows
 from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.forward import _Forward, _is_a_stop
+from leansvm.basis.selector import go_on
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge
 from leansvm.newton.refit import refit
@@ -45,7 +46,7 @@ def test_gains_are_newton_decrements_of_the_objective(loss, regularizer, bias_pe
     selector, rng = ForwardSelection(12, tol=-np.inf), np.random.RandomState(0)
     candidates = Recorded(blocks, KERNEL, 6, selector, rng, fit)
     candidates.steps = []
-    chosen = candidates.choose().indices
+    chosen = candidates.choose(go_on).indices
     for k, (rows, f, b, gains) in enumerate(candidates.steps):
         u = 1 - y * f
         g_i, h_i = s * y * loss.derivative(u), s * loss.second_derivative(u)

@@ -39,7 +39,7 @@ def test_guard_chooses_what_the_folds_say(monkeypatch):
 
 
 def test_guard_is_asked_only_where_rows_are_few(monkeypatch):
-    monkeypatch.setattr(guard, "_ROWS_TO_TRUST", 100)
+    monkeypatch.setattr(guard, "ROWS_TO_TRUST", 100)
     X, y = friedman(n=300)
     assert learn(X, y).report["guard"] is None  # 300 >= 50 * 5
     assert learn(X[:240], y[:240]).report["guard"]["chosen"] == "learned"
@@ -47,7 +47,7 @@ def test_guard_is_asked_only_where_rows_are_few(monkeypatch):
 
 
 def test_guard_counts_the_rows_of_a_rare_class(monkeypatch):
-    monkeypatch.setattr(guard, "_ROWS_TO_TRUST", 100)
+    monkeypatch.setattr(guard, "ROWS_TO_TRUST", 100)
     X, y = friedman(n=500)
     for share, guarded in ((0.5, False), (0.42, False), (0.05, True), (0.95, True)):
         labels = np.where(y > np.quantile(y, 1 - share), 1.0, -1.0)

@@ -42,11 +42,11 @@ def learn(X, y, kernels=("matern32",), *, weight=None, bias_penalty=0.0, seed=0,
 @every_kernel
 def test_useless_features_are_found(kernel):
     found = learn(*friedman(), [kernel])
-    assert found.kernel == kernel
+    assert found.kernel.given == kernel
     assert found.scales.max() == 1.0
     assert found.scales[:2].min() > 0.1
     assert found.scales[2:].max() < 0.05
-    assert (found.gamma >= 0).all() and np.isfinite(found.gamma).all()
+    assert (found.kernel.scales >= 0).all() and np.isfinite(found.kernel.scales).all()
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 100.0])
@@ -57,7 +57,7 @@ def test_scales_suit_the_c_that_is_given(C):
     errors = []
     for found in (free, bound):
         model = KernelRidge(alpha=1 / C, kernel="rbf", gamma=1.0)
-        root = np.sqrt(found.gamma)
+        root = np.sqrt(found.kernel.scales)
         model.fit(X[:300] * root, y[:300] - y[:300].mean())
         errors.append(np.var(y[300:] - model.predict(X[300:] * root)))
     assert pytest.approx(C, rel=0.02) == bound.report["C"]  # rounded like the scales
@@ -84,9 +84,11 @@ def test_importance_is_the_scale_of_standardised_features(kernel):
     X = X * [1.0, 10.0, 1e-3, 1.0, 1e4] + 7.0
     found = learn(X, y, [kernel])
     power = 1.0 if kernel == "laplacian" else 0.5
-    expected = found.gamma**power * X.std(axis=0)
-    used = found.gamma > 0  # bounds are the range of the rows: no tail is heavy
-    assert_array_equal(np.array(found.clip)[:, used], [X.min(axis=0)[used], X.max(axis=0)[used]])
+    expected = found.kernel.scales**power * X.std(axis=0)
+    used = found.kernel.scales > 0  # bounds are the range of the rows: no tail is heavy
+    assert_array_equal(
+        np.array(found.kernel.clip)[:, used], [X.min(axis=0)[used], X.max(axis=0)[used]]
+    )
     assert_allclose(found.scales, expected / expected.max(), rtol=1e-6, atol=1e-12)
 
 
@@ -113,7 +115,7 @@ def test_units_change_nothing():
     found = learn(X, y)
     factor = np.array([1.0, 1e6, 1e-9, 3.0, 1.0])
     scaled = learn(X * factor + [0.0, 1e6, 0.0, 0.0, -4.0], y * 1e5 - 3.0)
-    assert_allclose(scaled.gamma * factor**2, found.gamma, rtol=1e-3)
+    assert_allclose(scaled.kernel.scales * factor**2, found.kernel.scales, rtol=1e-3)
     assert_allclose(scaled.scales, found.scales, rtol=1e-3, atol=1e-6)
 
 
@@ -121,7 +123,7 @@ def test_permuting_features_permutes_the_scales():
     X, y = friedman()
     order = np.array([3, 0, 4, 1, 2])
     found, permuted = learn(X, y), learn(X[:, order], y)
-    assert_allclose(permuted.gamma, found.gamma[order], rtol=1e-4)
+    assert_allclose(permuted.kernel.scales, found.kernel.scales[order], rtol=1e-4)
 
 
 @pytest.mark.parametrize("bias_penalty", [0.0, 1.0, np.inf])
@@ -130,9 +132,11 @@ def test_weights_are_repetitions(bias_penalty):
     times = np.random.default_rng(1).integers(0, 4, size=120)
     weighted = learn(X, y, weight=times.astype(float), bias_penalty=bias_penalty)
     repeated = learn(np.repeat(X, times, axis=0), np.repeat(y, times), bias_penalty=bias_penalty)
-    assert_allclose(weighted.gamma, repeated.gamma, rtol=1e-6)
+    assert_allclose(weighted.kernel.scales, repeated.kernel.scales, rtol=1e-6)
     assert_allclose(weighted.report["C"], repeated.report["C"], rtol=1e-6)
-    assert not np.allclose(weighted.gamma, learn(X, y, bias_penalty=bias_penalty).gamma, rtol=1e-2)
+    assert not np.allclose(
+        weighted.kernel.scales, learn(X, y, bias_penalty=bias_penalty).kernel.scales, rtol=1e-2
+    )
 
 
 @pytest.mark.parametrize("size", [100, 300], ids=["all-rows", "drawn"])
@@ -140,7 +144,7 @@ def test_the_unit_of_weights_goes_into_C(size, monkeypatch):
     monkeypatch.setattr(module, "SECOND", SECOND._replace(rows=150))
     X, y = friedman(n=size)
     plain, heavy = (learn(X, y, weight=np.full(size, unit)) for unit in (1.0, 1000.0))
-    assert_allclose(heavy.gamma, plain.gamma, rtol=1e-6)
+    assert_allclose(heavy.kernel.scales, plain.kernel.scales, rtol=1e-6)
     assert_allclose(heavy.report["C"], plain.report["C"] / 1000.0, rtol=1e-6)
 
 
@@ -207,13 +211,13 @@ def test_too_few_rows_give_one_scale(n):
     X, y = friedman(n=n)
     X = X * 3.0
     found = learn(X, y)
-    assert np.isfinite(found.gamma).all() and found.report["C"] == 1.0
+    assert np.isfinite(found.kernel.scales).all() and found.report["C"] == 1.0
     if n == 1:
         assert found.report["fallback"] == "all features are constant"
-        assert_array_equal(found.gamma, np.zeros(5))
+        assert_array_equal(found.kernel.scales, np.zeros(5))
     else:
         assert found.report["fallback"] == "there are fewer than 13 different rows"
-        assert_allclose(found.gamma, 1 / (5 * X.var(axis=0)), rtol=1e-12)
+        assert_allclose(found.kernel.scales, 1 / (5 * X.var(axis=0)), rtol=1e-12)
         assert_array_equal(found.scales, np.ones(5))
 
 
@@ -222,7 +226,7 @@ def test_few_rows_do_not_fail(n):
     X, y = friedman(n=n)
     for target in (y, np.where(y > 0, 1.0, -1.0)):
         found = learn(X, target)
-        assert np.isfinite(found.gamma).all() and found.gamma.max() > 0
+        assert np.isfinite(found.kernel.scales).all() and found.kernel.scales.max() > 0
 
 
 def test_copies_of_a_row_count_as_one():
@@ -239,17 +243,17 @@ def test_constant_features_get_0(value):
     X, y = friedman()
     X[:, 3] = value
     found = learn(X, y)
-    assert found.gamma[3] == found.scales[3] == 0
+    assert found.kernel.scales[3] == found.scales[3] == 0
     assert 3 not in found.report["dropped"]
     kept = [0, 1, 2, 4]
-    assert_allclose(found.gamma[kept], learn(X[:, kept], y).gamma, rtol=1e-4)
+    assert_allclose(found.kernel.scales[kept], learn(X[:, kept], y).kernel.scales, rtol=1e-4)
 
 
 def test_all_constant_features():
     found = learn(np.full((50, 3), 0.1), np.arange(50.0))
-    assert_array_equal(found.gamma, np.zeros(3))
+    assert_array_equal(found.kernel.scales, np.zeros(3))
     assert_array_equal(found.scales, np.zeros(3))
-    assert found.clip is None
+    assert found.kernel.clip is None
     assert found.report["fallback"] == "all features are constant"
 
 
@@ -258,7 +262,7 @@ def test_constant_targets(bias_penalty, fallback):
     X, _ = friedman(n=50)
     found = learn(X, np.full(50, 0.1), bias_penalty=bias_penalty)
     assert found.report["fallback"] == fallback
-    assert np.isfinite(found.gamma).all()
+    assert np.isfinite(found.kernel.scales).all()
 
 
 @pytest.mark.filterwarnings("error")
@@ -267,7 +271,7 @@ def test_extreme_units(factor):
     X, y = friedman(n=100)
     X[:, 1] *= factor
     found = learn(X, y * factor)
-    assert np.isfinite(found.gamma).all() and np.isfinite(found.scales).all()
+    assert np.isfinite(found.kernel.scales).all() and np.isfinite(found.scales).all()
     assert found.scales[:2].min() > 0.05
 
 
@@ -284,15 +288,15 @@ def test_heavy_tails_are_clipped():
     X, y = friedman()
     X[:, 3] = np.exp(3 * X[:, 3])
     found = learn(X, y + np.tanh(X[:, 3]))
-    assert found.clip[1][3] < X[:, 3].max() / 2
+    assert found.kernel.clip[1][3] < X[:, 3].max() / 2
     # the others, and the side without a tail, end where the rows do
-    assert found.clip[0][3] == X[:, 3].min()
-    others = np.flatnonzero(found.gamma * [1, 1, 1, 0, 1])
+    assert found.kernel.clip[0][3] == X[:, 3].min()
+    others = np.flatnonzero(found.kernel.scales * [1, 1, 1, 0, 1])
     ends = X.min(axis=0)[others], X.max(axis=0)[others]
-    assert_array_equal(np.array(found.clip)[:, others], ends)
+    assert_array_equal(np.array(found.kernel.clip)[:, others], ends)
     # a feature that is not used has no bounds
-    assert learn(X, y).gamma[3] == 0
-    assert np.isinf(np.array(learn(X, y).clip)[:, 3]).all()
+    assert learn(X, y).kernel.scales[3] == 0
+    assert np.isinf(np.array(learn(X, y).kernel.clip)[:, 3]).all()
 
 
 def test_bounds_are_the_range_of_all_rows_not_of_the_sample():
@@ -300,7 +304,7 @@ def test_bounds_are_the_range_of_all_rows_not_of_the_sample():
     far = np.r_[np.argmin(X[:, 0]), np.argmax(X[:, 1])]
     found = learn(X, y)
     assert found.report["rows"] < 6000
-    assert found.clip[0][0] == X[far[0], 0] and found.clip[1][1] == X[far[1], 1]
+    assert found.kernel.clip[0][0] == X[far[0], 0] and found.kernel.clip[1][1] == X[far[1], 1]
 
 
 def test_categories_have_no_bounds():
@@ -308,7 +312,7 @@ def test_categories_have_no_bounds():
     X[:, 4] = X[:, 4] > 0.5
     numeric = np.array([True, True, True, True, False])
     found = learn(X, y + X[:, 4], numeric=numeric)
-    assert found.gamma[4] > 0 and np.isinf(np.array(found.clip)[:, 4]).all()
+    assert found.kernel.scales[4] > 0 and np.isinf(np.array(found.kernel.clip)[:, 4]).all()
 
 
 def test_features_of_two_values_have_no_bounds():
@@ -339,14 +343,14 @@ def test_bounds_of_sparse_rows_contain_0():
 def test_float32_rows():
     X, y = friedman()
     X = X.astype(np.float32)
-    assert_array_equal(learn(X, y).gamma, learn(X.astype(np.float64), y).gamma)
+    assert_array_equal(learn(X, y).kernel.scales, learn(X.astype(np.float64), y).kernel.scales)
 
 
 def test_csr_rows():
     X, y = friedman()
     X[np.abs(X) < 0.4] = 0.0
     found = learn(sparse.csr_array(X), y)
-    assert_array_equal(found.gamma, learn(X, y).gamma)
+    assert_array_equal(found.kernel.scales, learn(X, y).kernel.scales)
 
 
 def test_seed_and_threads():
@@ -355,8 +359,8 @@ def test_seed_and_threads():
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
             found[threads] = learn(X, y, seed=3)
-    assert_array_equal(found[1].gamma, found[2].gamma)
-    assert not np.array_equal(found[1].gamma, learn(X, y, seed=4).gamma)
+    assert_array_equal(found[1].kernel.scales, found[2].kernel.scales)
+    assert not np.array_equal(found[1].kernel.scales, learn(X, y, seed=4).kernel.scales)
 
 
 # ------------------------------------------------------------------ callbacks, budget, report
@@ -371,7 +375,7 @@ def test_callback_sees_every_iteration_and_can_stop():
     assert not found.report["stopped"]
     stopped = learn(X, y, on_iteration=lambda k, error: k == 3)
     assert stopped.report["stopped"] and stopped.report["iterations"] == 3
-    assert np.isfinite(stopped.gamma).all() and stopped.gamma.max() > 0
+    assert np.isfinite(stopped.kernel.scales).all() and stopped.kernel.scales.max() > 0
 
 
 def test_report():
@@ -427,5 +431,5 @@ def test_learned_scales_have_the_smaller_leave_one_out_error():
     Y, weight = (y - y.mean())[:, None], np.ones(300)
     objective = LooObjective(("matern32",), X, X[:100], Y, weight)
     one = np.full(5, 0.1)
-    errors = [objective(gamma[None], 1e-3).value for gamma in (found.gamma, one)]
+    errors = [objective(gamma[None], 1e-3).value for gamma in (found.kernel.scales, one)]
     assert errors[0] < 0.5 * errors[1]

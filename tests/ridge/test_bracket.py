@@ -176,7 +176,7 @@ def drawn_rows(monkeypatch, random_state):
     for module in (criteria, primal):
         monkeypatch.setattr(module, "draw_for_all", draw)
     monkeypatch.setattr(criteria, "_EVALUATION_ROWS", 50)
-    monkeypatch.setattr(nested, "_ROWS_THAT_ALL_JUDGE", 100)
+    monkeypatch.setattr(nested, "_ROWS_ALL_LEFT_OUT", 100)
     monkeypatch.setattr(primal, "_ROWS_COMPARED_WHOLE", 300)
     monkeypatch.setattr(primal, "_ROWS_COMPARED", 200)
     model = SparseLSSVR(kernel="rbf", gamma=0.5, random_state=random_state).fit(X, Y)

@@ -150,7 +150,7 @@ def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
 def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     monkeypatch, penalty, weight
 ):
-    monkeypatch.setattr(nested, "_ROWS_THAT_ALL_JUDGE", 10)
+    monkeypatch.setattr(nested, "_ROWS_ALL_LEFT_OUT", 10)
     monkeypatch.setattr(criteria, "_EVALUATION_ROWS", 25)
     monkeypatch.setattr(criteria, "ENOUGH", 10)
     fit = fit_of(penalty, weight, indices=ROWS)
@@ -172,7 +172,7 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     assert_allclose(cut, expected[:1], rtol=1e-8)
     fit = fit_of(penalty, weight, indices=ROWS)
     fit.errors_of_sizes(np.array([6, 16]), 3.0)
-    assert np.isfinite(fit.standard_error(0, 1))
+    assert np.isfinite(fit.error_of_difference(0, 1))
 
 
 def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is():

@@ -12,8 +12,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 from leansvm.basis import PivotedCholesky, RandomBasis
 from leansvm.basis import features as maps
 from leansvm.basis.choose import choose
-from leansvm.basis.growing import rotation_in_order
 from leansvm.kernels import Kernel
+from leansvm.model_selection import paths
+from leansvm.model_selection.paths import models_of_turned_sizes, rotation_in_order
 from leansvm.ridge import criteria, primal
 from leansvm.ridge.criteria import Criterion
 from leansvm.ridge.equations import (
@@ -205,9 +206,9 @@ def test_every_prefix(penalty):
     basis, C = whitened(penalty=penalty), 3.0
     blocks, equations = equations_of(basis, penalty, tile_rows=10)
     rotation = rotation_in_order(basis, X[ROWS])[0]
-    models = models_of_sizes(equations, C, rotation=rotation)
+    models = models_of_turned_sizes(equations, C, rotation)
     loo, gcv = criteria.left_out_errors(blocks, equations, models), models.gcv(equations)
-    decisions = models.decisions(basis.transform(X), equations)
+    decisions = paths.decisions(models, basis.transform(X), equations)
     assert decisions.shape == (N, len(ROWS), 2)
     objectives = 0.5 * C * (equations.yy.sum() - np.sum(models.z**2, axis=1) @ models.weights)
     for k in range(1, len(ROWS) + 1):

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from leansvm.basis import RandomBasis
 from leansvm.kernels import Kernel
-from leansvm.rows import MemoryBlocks, WeightedSample, canonical_order, draw_for_all, order_of
+from leansvm.rows import MemoryBlocks, WeightedSample, draw_for_all, order_of
 
 rng = np.random.default_rng(0)
 N = 2000
@@ -54,7 +54,9 @@ def test_rows_of_a_full_design():
 )
 def test_units_and_storage_do_not_matter(other):
     assert_array_equal(order(other), order(X))
-    assert_array_equal(canonical_order(other, 3.0 * NUMBERS + 1.0), order(X))
+    assert_array_equal(
+        order_of(MemoryBlocks(other, 3.0 * NUMBERS + 1.0), by_values=True).rows, order(X)
+    )
 
 
 def test_the_order_of_features_does_not_matter():

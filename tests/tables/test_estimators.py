@@ -145,7 +145,7 @@ def test_one_group_per_feature_is_the_kernel_without_groups():
     plain = learn_kernel(blocks, ["rbf"], **options)
     every, quantity = np.array([5, 2, 9]), np.ones(3, bool)
     grouped = learn_kernel(blocks, ["rbf"], **options, groups=every, numeric=quantity)
-    np.testing.assert_allclose(grouped.gamma, plain.gamma)
+    np.testing.assert_allclose(grouped.kernel.scales, plain.kernel.scales)
 
 
 def test_weights_count_like_copies_in_a_fit():

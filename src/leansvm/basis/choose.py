@@ -36,7 +36,7 @@ from leansvm.rows import (
     total_weight,
 )
 
-Integers = NDArray[np.intp]
+Rows = NDArray[np.intp]
 SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
     "random": selectors.RandomBasis,
     "pivoted-cholesky": selectors.PivotedCholesky,
@@ -59,7 +59,7 @@ LAST_SIZE = 2000  # the largest that n_basis="auto" tries, unless a machine says
 def choose(
     blocks: RowBlocks,
     kernel: Kernel,
-    basis: Any,
+    selector: Any,
     n_basis: int,
     *,
     select_on: Any,
@@ -71,18 +71,18 @@ def choose(
 ) -> Basis:
     """Choose up to ``n_basis`` rows by a selector, or take given row numbers or points.
 
-    ``basis`` is what `resolve_basis` returns. ``select_on`` says on which rows a selector works:
+    ``selector`` is what `resolve_basis` returns. ``select_on`` says on which rows a selector works:
     "all", a number, a share, or "auto" for as many rows as fit in half of the ``budget`` (bytes of
     state that blocks may keep). Points of an ``earlier`` fit stay, and a selector adds others.
     """
-    if not isinstance(basis, BasisSelector):
-        return _given(blocks, basis)
+    if not isinstance(selector, BasisSelector):
+        return _given(blocks, selector)
     if earlier is not None and n_basis <= earlier.rows.shape[0]:
         return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
     rng = check_random_state(random_state)
     count = min(n_basis, blocks.n_rows)
-    here, columns, sample = blocks, basis.state_columns(count), None
-    if not (blocks.place is None or basis.runs_where_rows_are):
+    here, columns, sample = blocks, selector.state_columns(count), None
+    if not (blocks.place is None or selector.runs_where_rows_are):
         here = _in_memory(blocks, np.arange(blocks.n_rows), columns, True)
     if columns and not kernel.precomputed and select_on != "all":
         sample = _sample(here, 8 * columns, count, select_on, budget, rng)
@@ -92,29 +92,29 @@ def choose(
         check_budget(  # blocks of other kinds keep what does not fit in files or on workers
             32 * columns * part.n_rows // 3,  # a quarter of the budget is for tiles
             max(budget, LEAST_BUDGET),
-            f"{type(basis).__name__} on {part.n_rows:,} rows",
+            f"{type(selector).__name__} on {part.n_rows:,} rows",
             "Use select_on='auto', which takes as many rows as fit, or raise cache_size.",
         )
-    rows = min(basis.matrix_rows(count), part.n_rows)
+    rows = min(selector.matrix_rows(count), part.n_rows)
     if rows:
         check_budget(
             8 * rows**2,
             max(budget, LEAST_BUDGET),
-            f"{type(basis).__name__} on a sample of {rows:,} rows",
+            f"{type(selector).__name__} on a sample of {rows:,} rows",
             "Use a smaller sample_size or n_basis, or raise cache_size.",
         )
     if fit is not None and sample is not None:  # C is for the losses of all rows
         fit = replace(fit, C=fit.C * total_weight(here) / total_weight(part))
-    found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
+    found = selector.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices = np.asarray(found.indices if isinstance(found, Basis) else np.nan)
     inside = indices.dtype.kind in "iu" and np.all((indices >= 0) & (indices < part.n_rows))
     if not (inside and len(np.unique(indices)) == indices.size <= count):
         raise ValueError(
-            f"{type(basis).__name__} must choose a Basis with at most {count} different row "
+            f"{type(selector).__name__} must choose a Basis with at most {count} different row "
             f"numbers, from 0 to {part.n_rows - 1}, got {found!r:.80}."
         )
-    if not indices.size and type(basis) not in SELECTORS.values():
-        raise ValueError(f"{type(basis).__name__} chose no row: it must choose at least one.")
+    if not indices.size and type(selector) not in SELECTORS.values():
+        raise ValueError(f"{type(selector).__name__} chose no row: it must choose at least one.")
     if sample is not None:
         indices = sample[indices]
         found.report["selected_on"] = len(sample)
@@ -151,7 +151,7 @@ def check_definite(blocks: RowBlocks, kernel: Kernel) -> None:
     )
 
 
-def points_of_before(blocks: RowBlocks, numbers: Integers, points: Any) -> Basis:
+def points_of_before(blocks: RowBlocks, numbers: Rows, points: Any) -> Basis:
     """Return the points of an earlier fit; the number of a row that has changed becomes -1."""
     numbers = np.where(numbers < blocks.n_rows, numbers, -1)
     known = np.flatnonzero(numbers >= 0)
@@ -186,7 +186,7 @@ def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
     return Basis(indices, rows, report=new.report)
 
 
-def _in_memory(blocks: RowBlocks, rows: Integers, columns: int, host: bool) -> RowBlocks:
+def _in_memory(blocks: RowBlocks, rows: Rows, columns: int, host: bool) -> RowBlocks:
     """Return some of the rows in memory; selectors that support only NumPy get NumPy rows."""
     X, weighed, by_class = blocks.take(rows), blocks.targets_of(rows), blocks.class_weight
     X = to_host(X) if host else X
@@ -197,7 +197,7 @@ def _in_memory(blocks: RowBlocks, rows: Integers, columns: int, host: bool) -> R
 
 def _sample(
     blocks: RowBlocks, row_bytes: int, n_basis: int, select_on: Any, budget: int, rng: Any
-) -> Integers | None:
+) -> Rows | None:
     """Return the rows to select on, None for all of them."""
     if select_on == "auto":
         count = max(budget // (2 * row_bytes), 4 * n_basis)
@@ -210,7 +210,7 @@ def _sample(
     return _stratified_rows(blocks, max(count, n_basis), rng)
 
 
-def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> Integers:
+def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> Rows:
     """Draw rows of positive weight; classes (by the columns of y) keep their proportions.
 
     Memory is that of the sample: blocks count the rows of every class, then find those whose
@@ -233,7 +233,7 @@ def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> Integers:
 
 
 @declare("y", "weight")
-def _sizes_of_strata(block: Block) -> tuple[int, Integers]:
+def _sizes_of_strata(block: Block) -> tuple[int, Rows]:
     """Return the block's first row and its number of rows of every class."""
     columns = 1 if block.y is None else block.y.shape[1]
     strata = _stratum(block)
@@ -241,9 +241,7 @@ def _sizes_of_strata(block: Block) -> tuple[int, Integers]:
 
 
 @declare("y", "weight")
-def _rows_of_ranks(
-    block: Block, starts: Integers, before: Integers, ranks: list[Integers]
-) -> tuple[Integers]:
+def _rows_of_ranks(block: Block, starts: Rows, before: Rows, ranks: list[Rows]) -> tuple[Rows]:
     """Return the rows whose numbers within their class, counted over all blocks, are drawn."""
     strata = _stratum(block)
     here = int(np.flatnonzero(starts == block.start)[-1])
@@ -255,7 +253,7 @@ def _rows_of_ranks(
     return (block.start + np.sort(np.concatenate(found)),)
 
 
-def _stratum(block: Block) -> Integers:
+def _stratum(block: Block) -> Rows:
     """Return the class of every row, -1 if the weight is zero."""
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)

@@ -55,7 +55,8 @@ class FeatureMap(ABC):
 
     order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
     single: bool = False  # float32 rows: phi in float32
-    in_state: bool = False  # a selector has left phi in the blocks: `FactorRows`
+    # the selector has left phi (`FactorRows`) in the blocks; it is not computed again
+    in_state: bool = False
     keep: bool = False  # blocks keep phi: `ColumnRows`
     frees: ClassVar[bool] = True  # blocks that keep phi drop `FactorRows`
     constant: float | None = None  # value of the bias's column; None without one
@@ -178,13 +179,6 @@ class KernelFeatures(FeatureMap):
             solve_triangular(self.L, theta, lower=True, trans="T", check_finite=False)
         )
 
-    @cached_property
-    def largest_value(self) -> float:
-        """The largest |k(z, z)| of the points, in float64: float32 may not hold it."""
-        foreign = foreign_namespace(self.points) is not None
-        points = in_float64(self.points) if foreign else self.points.astype(np.float64)
-        return float(np.abs(to_host(self.kernel.diag(points))).max(initial=0.0))
-
     def first(self, size: int) -> KernelFeatures:
         """Return the map to the first ``size`` columns."""
         L = None if self.L is None else self.L[:size, :size]
@@ -204,11 +198,10 @@ class KernelFeatures(FeatureMap):
         if self.L is None:
             kept = np.arange(size)
             return replace(self, points=rows_at(points, kept), kept=kept)
-        own, values = in_float64(rows_at(rows, new)), []
-        for others in (in_float64(rows_at(points, new)), in_float64(self.points)):
-            K = to_host(kernel.block(own, others, dtype=np.float64))
-            values.append(np.array(K, np.float64))
-        K, below = values
+        own = rows_at(rows, new)
+        K = kernel.block(own, rows_at(points, new), dtype=np.float64)
+        below = kernel.block(own, self.points, dtype=np.float64)
+        K, below = np.array(to_host(K), np.float64), np.array(to_host(below), np.float64)
         if kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
             np.fill_diagonal(K, 1.0)
         # well above rounding, which must not decide how many points there are
@@ -250,7 +243,7 @@ def whiten(
     if foreign and on_device.stays(points, points.shape[0]):
         L, kept = on_device.factor_points(kernel, rows, points)
         return KernelFeatures(kernel, rows_at(points, kept), L, kept, **options)
-    values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
+    values = kernel.block(rows, points, dtype=np.float64)
     K = np.array(to_host(values), np.float64, order="F")
     if kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
         np.fill_diagonal(K, 1.0)
@@ -344,14 +337,17 @@ def _at_rows(
         features = replace(features, points=points)
     if foreign or X.dtype != np.float32:
         return features
+    # the largest |k(z, z)| of the points, in float64: float32 may not hold it
+    foreign = foreign_namespace(features.points) is not None
+    points = in_float64(features.points) if foreign else features.points.astype(np.float64)
+    diagonal = float(np.abs(to_host(features.kernel.diag(points))).max(initial=0.0))
     # rounding kernel values to float32 costs a value about eps * |coef| * max k
-    eps = 4 * float(np.finfo(np.float32).eps)
-    lost = eps * float(np.linalg.norm(coef / spread)) * features.largest_value
+    lost = 4 * float(np.finfo(np.float32).eps) * float(np.linalg.norm(coef / spread)) * diagonal
     fits = float(np.abs(coef).max(initial=0.0)) < 1e30  # and so do sums of products
     # gamma, products and values of rows like the points must be far from overflow
     values = features.points.data if sparse.issparse(features.points) else features.points
     largest = float(np.abs(np.asarray(to_host(values))).max(initial=0.0))
-    largest = max(largest, float(np.max(features.kernel.gamma)), features.largest_value)
+    largest = max(largest, float(np.max(features.kernel.gamma)), diagonal)
     fits = fits and largest < _SAFE_IN_FLOAT32
     return replace(features, single=fits and lost <= _FLOAT32_LOSS)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import to_host
 from leansvm._phases import out_of_time
 from leansvm.basis.features import KernelFeatures
 
@@ -47,29 +46,6 @@ def doubled(features: KernelFeatures, rows: Any, points: Any) -> Iterator[Kernel
     for size in sizes_up_to(rows.shape[0]):
         features, taken = features.extended(rows, points, taken, size), size
         yield features
-
-
-def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArray[np.intp]]:
-    """Return Q such that the first k columns of Phi Q span the first k of ``rows``, the points.
-
-    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
-    the pivoted factor are orthogonalised in order. Rows that depend on earlier ones are skipped:
-    the second result is the positions of the others.
-    """
-    size = features.size
-    values = to_host(features.phi(rows))
-    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(values).sum(axis=1).max())
-    Q = np.empty((size, size))
-    kept: list[int] = []
-    for t, row in enumerate(values):
-        known = Q[:, : len(kept)]
-        rest = row - known @ (known.T @ row)
-        rest -= known @ (known.T @ rest)
-        length = float(np.linalg.norm(rest))
-        if length**2 > floor and len(kept) < size:
-            Q[:, len(kept)] = rest / length
-            kept.append(t)
-    return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
 
 
 def grow(solve: Callable[[int], Any], first: int, largest: int) -> Any:

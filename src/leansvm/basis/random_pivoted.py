@@ -136,11 +136,8 @@ def draw_rows(blocks: RowBlocks, rng: np.random.RandomState, count: int, floor: 
     block a draw falls into, the block finds the row. A seed gives the same rows whatever the
     blocks. No rows when there is no mass.
     """
-    passes: Any = (_total, _locate)
-    if blocks.class_weight is not None:
-        passes = (_total_by_class, _locate_by_class)
-    (total, locate), missed = passes, (floor, blocks.class_weight)
-    starts, totals = blocks.collect(total, *missed)
+    missed = floor, blocks.class_weight
+    starts, totals = blocks.collect(_total, *missed)
     edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
@@ -148,19 +145,19 @@ def draw_rows(blocks: RowBlocks, rng: np.random.RandomState, count: int, floor: 
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
-    mine, rows = blocks.collect(locate, *missed, starts[home], targets - edges[home])
+    mine, rows = blocks.collect(_locate, *missed, starts[home], targets - edges[home])
     result = np.empty(len(targets), np.intp)
     result[mine] = rows
     return result
 
 
-@declare("weight")
+@declare("y", "weight")
 def _total(block: Block, floor: float, class_weight: Array | None) -> tuple[Rows, Array]:
     edges = _running_mass(block, floor, class_weight)
     return np.array([block.start]), np.array([float(edges[-1]) if edges.shape[0] else 0.0])
 
 
-@declare("weight")
+@declare("y", "weight")
 def _locate(
     block: Block, floor: float, class_weight: Array | None, home: Rows, targets: Array
 ) -> tuple[Rows, Rows]:
@@ -171,16 +168,6 @@ def _locate(
     rows = _first_beyond(edges, targets[mine], "right")
     last = int(_first_beyond(edges, to_host(edges[-1:]), "left")[0])  # the last row with any mass
     return mine, np.minimum(rows, last) + block.start
-
-
-@declare("y", "weight")
-def _total_by_class(block: Block, *args: Any) -> tuple[Rows, Array]:
-    return _total(block, *args)
-
-
-@declare("y", "weight")
-def _locate_by_class(block: Block, *args: Any) -> tuple[Rows, Rows]:
-    return _locate(block, *args)
 
 
 def _running_mass(block: Block, floor: float, class_weight: Array | None) -> Any:

@@ -22,7 +22,7 @@ from leansvm.losses import Loss, Squared
 from leansvm.rows import Block, RowBlocks, WeightedSample, declare, sample_weights
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.intp]
+Rows = NDArray[np.intp]
 OnStep = Callable[[int], bool]
 _MOST_CLASSES = 1000
 
@@ -46,7 +46,7 @@ class Basis:
 
     def points(self, kernel: Kernel) -> Any:
         """Return the basis as `Kernel.block` takes it."""
-        return self.indices if kernel.precomputed else self.rows
+        return kernel.points(self.rows, self.indices)
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,9 @@ class BasisSelector(Documented):
 
     nested: ClassVar[bool] = False
     uses_targets: ClassVar[bool] = False
+    runs_where_rows_are: bool | property = False  # takes any array library's rows, not just NumPy's
     _documented_in = "leansvm.basis"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
-
-    @property
-    def runs_where_rows_are(self) -> bool:
-        """Whether `select` takes rows of any array library; other selectors get NumPy rows."""
-        return False
 
     def state_columns(self, n_basis: int) -> int:
         """Numbers (8 bytes each) that `select` keeps for every row; 0 for none."""
@@ -205,7 +201,7 @@ class RandomBasis(BasisSelector):
         self.random_state = random_state
 
     @property
-    def runs_where_rows_are(self) -> bool:
+    def runs_where_rows_are(self) -> bool:  # type: ignore[override]
         """Whether rows of any array library will do."""
         return not self.stratify
 
@@ -218,7 +214,7 @@ class RandomBasis(BasisSelector):
         return Basis(rows)
 
 
-def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> Integers:
+def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> Rows:
     """Reorder a growing sample so that all classes are in proportion at every prefix."""
     classes, weights, sizes = _classes(blocks)
     # class c has its j-th turn at time (j - 1/2) / share (Sainte-Lague)
@@ -242,7 +238,7 @@ def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> Intege
 
 def _classes(
     blocks: RowBlocks,
-) -> tuple[Array, Array, Integers]:
+) -> tuple[Array, Array, Rows]:
     """Return the distinct targets, the sample weight and the number of rows of each."""
     parts = blocks.map(_classes_in_block, blocks.class_weight)
     classes, place = np.unique(np.vstack([p[0] for p in parts]), axis=0, return_inverse=True)
@@ -258,7 +254,7 @@ def _classes(
 
 
 @declare("y", "weight")
-def _classes_in_block(block: Block, class_weight: Array | None) -> tuple[Array, Array, Integers]:
+def _classes_in_block(block: Block, class_weight: Array | None) -> tuple[Array, Array, Rows]:
     if block.y is None:
         raise ValueError("RandomBasis(stratify=True) needs targets, but the rows have none.")
     y, weight = _targets(block), to_host(sample_weights(block, class_weight))
@@ -278,7 +274,7 @@ def _targets(block: Block) -> Array:
 
 
 @declare("y")
-def _labels_in_block(block: Block, indices: Integers, classes: Array) -> tuple[Integers, Integers]:
+def _labels_in_block(block: Block, indices: Rows, classes: Array) -> tuple[Rows, Rows]:
     mine, rows = block.positions(indices)
     same = (_targets(block)[rows][:, None, :] == classes[None, :, :]).all(axis=2)
     return mine, np.argmax(same, axis=1)

@@ -36,7 +36,7 @@ from leansvm.dual.sequential import minimise_with_bias, solve_penalty_flow, solv
 from leansvm.dual.smo import Quadratic, solve_smo
 from leansvm.dual.working_sets import WorkingSets
 from leansvm.kernels import Kernel
-from leansvm.ridge.criteria import as_good_as_any, first_of_the_best
+from leansvm.ridge.criteria import ALIKE, first_of_the_best
 from leansvm.ridge.kernel_factor import factor_bytes
 from leansvm.rows import Block, class_numbers, row_hashes, tile_rows_for
 from leansvm.solution import Solution
@@ -184,7 +184,11 @@ def _best_left_out(
             solution = active.solve(float(candidates[i]), **options)
         solution = with_left_out(whole, solution)
         curve[i] = left_out_loss(problem, solution)
-        found = as_good_as_any(found | {i: replace(solution, error=curve[i])})
+        found[i] = replace(solution, error=curve[i])
+        errors = np.array([solution.error for solution in found.values()])
+        if np.isfinite(errors).any():  # only those that may still be chosen stay in memory
+            most = ALIKE * np.nanmin(errors)
+            found = {place: one for place, one in found.items() if one.error <= most}
         reserved = max(reserved, solution.bytes)
     return replace(found[first_of_the_best(curve)], curve=curve, bytes=reserved)
 

@@ -134,7 +134,6 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
             check_points(size, budget, _MATRICES)
             data = BasisData(
                 X,
-                y,
                 Y,
                 None,
                 0 if Y is None else Y.shape[1],

@@ -26,10 +26,9 @@ from leansvm.basis.choose import (
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, SHARE, Machine, Run
 from leansvm.estimators.mergeable import Mergeable
-from leansvm.estimators.publish import FittedKernel
 from leansvm.estimators.read import TrainingData
 from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
-from leansvm.learning.learn import LEARNABLE, MIXTURE, learn_kernel
+from leansvm.learning.learn import LEARNABLE, MIXTURE, FittedKernel, learn_kernel, plan_of
 from leansvm.newton.refit import refit
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import SparseProblem, SummedBasis
@@ -37,8 +36,8 @@ from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-# up to so many rows, samples are drawn by the values of the rows, at the price of two passes over
-# files; samples of more rows are drawn by position if nothing is learned
+# Up to so many rows, samples do not depend on the order of the rows. This takes two more passes;
+# larger files are drawn by position unless a kernel is learned.
 _ROWS_DRAWN_BY_VALUES = 100_000
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 
@@ -119,14 +118,7 @@ class KernelMachine(Machine):
         return not has_scales and np.ndim(self.gamma) == 0
 
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
-        """Return the work of three phases: 1,500 rows; folds, if rows are few; 4,000 or 8,000."""
-        if not self._learns_scales:
-            return {}
-        short = min(n_rows, 1500) / 1500
-        long = min(n_rows, 4000) / 4000 if n_rows <= 15_000 else 2.0
-        folds = 3.0 * short if n_rows < max(2000, 50 * n_features) else 0.0
-        first, second = 2.2 + 0.01 * n_features, 1.2 + 0.01 * n_features
-        return {"first": first * short, "guard": folds, "second": second * long}
+        return plan_of(n_rows, n_features) if self._learns_scales else {}
 
     def _learn_kernel(self, data: TrainingData, run: Run) -> FittedKernel:
         """Return the kernel with its numbers: those that were given, or learned on a sample."""
@@ -144,12 +136,12 @@ class KernelMachine(Machine):
                     f"with kernel='auto'."
                 )
             kernel = Kernel(chosen, gamma=gamma, degree=self.degree, coef0=self.coef0)
-            return FittedKernel(kernel, chosen)
+            return FittedKernel(kernel)
         table, given = data.attributes.get("table_"), not isinstance(self.C, str | KFoldSums)
         C = (float(np.min(run.criterion.C)), float(np.max(run.criterion.C)))
         hook, bias_penalty = run.hook("learning-step", 0.5), self._bias_penalty()
         with Phases()("learn"):
-            learned = learn_kernel(
+            return learn_kernel(
                 data.blocks() if data.rows is None else data.rows,
                 MIXTURE if self.kernel == "auto" else (self.kernel,),
                 bias_penalty=bias_penalty,
@@ -166,9 +158,6 @@ class KernelMachine(Machine):
                 and self._maps_classes
                 and self.calibrate,
             )
-        kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
-        found = learned.scales, learned.seen, learned.report
-        return FittedKernel(kernel, learned.kernel, *found)
 
     def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
         basis, features, coef = solution.basis, solution.features, solution.coef
@@ -264,7 +253,8 @@ class BasisMachine(KernelMachine):
         rows.by_values = (auto or few or self._learns_scales) and not pairwise
         plan: dict[str, Any] = {"selector": selector, "size": size, "auto": auto, "rows": rows}
         plan["budget"] = rows.state_budget(self.cache_size)
-        # the weights as they were given, not merged: copies of a row may be in different folds
+        # `rows` has the merged weights. `weight` stays as given, because folds of groups may
+        # separate copies.
         return BasisData(**vars(used) | plan | {"weight": data.weight})
 
     def _work(self, n_rows: int) -> float:
@@ -372,8 +362,8 @@ class SparseMachine(Mergeable, BasisMachine):
             return problem.sum_best_size(chooser, data.selector, data.size, n_earlier)
         return problem.sum_size(chooser, data.size)
 
-    def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
-        return replace(basis.problem.solve(basis), basis=basis.basis)  # the basis has its problem
+    def _solve(self, data: BasisData, summed: SummedBasis, run: Run) -> Solution:
+        return summed.problem.solve(summed)
 
     def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
         """Return the model that a selector chooses for; a random basis compares several C."""

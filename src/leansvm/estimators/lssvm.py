@@ -22,8 +22,8 @@ from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.machine import Run, stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.publish import FittedKernel
 from leansvm.estimators.read import TrainingData
+from leansvm.learning.learn import FittedKernel
 from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution
 

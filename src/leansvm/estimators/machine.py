@@ -1,10 +1,10 @@
 """What every estimator shares: the fit in five lines, what surrounds them, and the parameters.
 
-data = read(...)             rows, targets and weights, wherever they are
-kernel = _learn_kernel(...)  a kernel with its numbers, given or learned on a sample
-basis = _grow(...)           points in order, and their sums over the rows
-solution = _solve(...)       coefficients, bias, C, left-out residuals, certificate
-publish(...)                 fitted attributes, report, warnings, calibration
+data = self._prepare(read(...), run)  rows, targets and weights, wherever they are
+kernel = self._learn_kernel(...)      a kernel with its numbers, given or learned on a sample
+basis = self._grow(...)               points in order, and their sums over the rows
+solution = self._solve(...)           coefficients, bias, C, left-out residuals, certificate
+publish(...)                          fitted attributes, report, warnings, calibration
 
 `running` surrounds these lines with a clock, callbacks and a way back after an error.
 
@@ -230,9 +230,9 @@ class Machine(Saved, CallbackSupport, Documented):
     def _criterion(self) -> Criterion:
         """Return the C to use, or the candidates and what scores them."""
         C, folds = self.C, None
-        # None or a generator would draw different rows in every fit; with 0 the same rows judge
+        # Without an integer seed, 0: otherwise every fit would compare C on other rows.
         seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
-        judging: dict[str, Any] = {"judge": self.criterion, "seed": seed}
+        options: dict[str, Any] = {"loss": self.criterion, "seed": seed}
         if isinstance(C, KFoldSums):
             C, folds = "kfold", C
         elif isinstance(C, str):
@@ -240,11 +240,11 @@ class Machine(Saved, CallbackSupport, Documented):
         else:
             C = self._numbers(C)
             if not C.ndim:
-                return Criterion(float(C), left_out=self.calibrate, **judging)
+                return Criterion(float(C), left_out=self.calibrate, **options)
         name, C = (C, self._candidates) if isinstance(C, str) else (self._scores_lists_by, C)
         if self.criterion != "squared" and name != "loo":
             raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
-        return Criterion(C, name, self.calibrate or name == "loo", folds, **judging)
+        return Criterion(C, name, self.calibrate or name == "loo", folds, **options)
 
     def _numbers(self, C: Any) -> Array:
         """Return the given value, or values, of C."""

@@ -13,8 +13,9 @@ from leansvm._array_api import moved, rows_at, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.machine import Machine, running
-from leansvm.estimators.publish import FittedKernel, publish
+from leansvm.estimators.publish import publish
 from leansvm.estimators.read import TrainingData, read
+from leansvm.learning.learn import FittedKernel
 from leansvm.ridge.criteria import Criterion
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_batch
 from leansvm.ridge.primal import SparseProblem, solve_sums
@@ -79,8 +80,8 @@ class Mergeable(Machine):
             solution = state.solve(parameters, run.criterion, budget)
             known = state.attributes() | ({} if self._classifies else {"_spread": state.spread()})
             shape = state.sums.n_outputs, 0  # no rows
-            data = TrainingData(state.points, None, None, None, *shape, attributes=known)
-            kernel = FittedKernel(state.features.kernel, state.features.kernel.given)
+            data = TrainingData(state.points, None, None, *shape, attributes=known)
+            kernel = FittedKernel(state.features.kernel)
             basis = Basis(state.selected, state.features.points)
             found: Any = {"features": state.features, "sums": state.sums, "basis": basis}
             publish(self, data, kernel, replace(solution, **found))
@@ -138,9 +139,9 @@ class Mergeable(Machine):
         first = not ("_sums" in vars(self) or self._saved_small)
         criterion = replace(self._criterion(), left_out=self.calibrate)
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are read only once
-            if criterion.judge != "squared":
+            if criterion.loss != "squared":
                 raise ValueError(
-                    f"partial_fit: criterion={criterion.judge!r} needs all rows. Use "
+                    f"partial_fit: criterion={criterion.loss!r} needs all rows. Use "
                     f"criterion='squared', or call fit."
                 )
             folds = KFoldSums() if first else None  # later batches use the existing folds

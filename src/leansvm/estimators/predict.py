@@ -23,14 +23,14 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.publish import Array, warn
-from leansvm.estimators.read import check_features, validate
+from leansvm.estimators.read import validate
 from leansvm.estimators.targets import Scale, to_units
 from leansvm.kernels import Mixture
 from leansvm.losses import Logistic
 from leansvm.probabilities import Slopes, log_probabilities, probabilities
 from leansvm.rows import Partitions, is_dask, source_of, tiles_within
 from leansvm.tables import feature_names
-from leansvm.tables.fitting import encoded_source
+from leansvm.tables.fitting import check_features, encoded_source
 
 # `predict` warns if it gets at least 20 rows and more than 10 % of them lie outside of a feature's
 # range; the limit is 10 % + 20 / training rows, as other rows may lie outside by chance

@@ -1,12 +1,12 @@
-"""`publish`, the last line of a fit: the only place that sets fitted attributes, and warns.
+"""`publish`, the last line of `fit`: sets the fitted attributes and warns.
 
-It also fits probabilities, and the map of three classes or more (`leansvm.probabilities`).
+Batches, `keep_rows` and `KernelBasis` set a few more themselves. `publish` also fits probabilities,
+and the map of three classes or more (`leansvm.probabilities`).
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from numbers import Real
 from operator import attrgetter
 from typing import Any
@@ -20,7 +20,7 @@ from leansvm._phases import watching
 from leansvm._sklearn import level_of_user
 from leansvm.estimators.read import ROW_ATTRIBUTES, TrainingData
 from leansvm.estimators.targets import to_units
-from leansvm.kernels import Kernel
+from leansvm.learning.learn import FittedKernel
 from leansvm.probabilities import class_map, fit_slopes, mapped
 from leansvm.rows import DrawnRows, class_numbers
 from leansvm.solution import Solution
@@ -41,17 +41,6 @@ _CERTIFIES = ("solver", "objective", "residual", "gap", "iterations", "converged
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _NOT_ALWAYS |= {"class_map_", "_left_out", "_sequence", "_saved_small", "_has_batches"}
-
-
-@dataclass(frozen=True)
-class FittedKernel:
-    """A kernel with its numbers, and how they were learned."""
-
-    kernel: Kernel
-    name: Any  # ``kernel_``: the name that was given, a mixture, or the user's function
-    scales: Array | None = None  # ``feature_scales_``
-    seen: Array | None = None  # least and largest values of the features that it looks at
-    report: dict[str, Any] | None = None
 
 
 def publish(
@@ -89,7 +78,9 @@ def publish(
     report = dict(zip(_CERTIFIES, attrgetter(*_CERTIFIES)(solution), strict=True))
     report |= {"rows": data.n_positive, "basis": len(solution.coef), "outputs": data.n_outputs}
     watch = watching.get()
-    report |= {"bytes": solution.bytes, "ended_early": watch.ended_early if watch else []}
+    assert watch is not None  # `running` surrounds every fit
+    report |= {"bytes": solution.bytes}
+    report["ended_early"] = list(dict.fromkeys(watch.cut + watch.stopped))  # each phase once
     report |= solution.details
     if learned is not None:
         report["learning"] = learned
@@ -114,7 +105,7 @@ def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
         vars(estimator).pop(name, None)
         if value is not None:
             setattr(estimator, name, value)
-    estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
+    estimator.kernel_, estimator.gamma_ = fitted.kernel.given, fitted.kernel.scales
     estimator.clip_ = fitted.kernel.clip
     estimator._batch_parameters = {}
     for name in _OF_BATCHES:
@@ -130,8 +121,8 @@ def _use_left_out(
 ) -> None:
     """Fit probabilities, map classes and set ``loo_residuals_`` from left-out residuals.
 
-    The residuals belong to the ``drawn`` rows, to the first of equal rows or, in a batch, to all
-    rows. If they belong to drawn rows, `KeepsRows` computes ``loo_residuals_`` on first access.
+    ``left_out`` has one line per drawn row, per distinct row (`merged`) or, in a batch, per row. If
+    rows were drawn, `KeepsRows` computes ``loo_residuals_`` on first access.
     """
     merged, whole = data.merged, data if data.whole is None else data.whole
     blocks = whole.blocks() if data.rows is None else data.rows

@@ -35,16 +35,17 @@ from leansvm.rows import (
     RowBlocks,
     RowSource,
     Targets,
-    canonical_order,
     check_budget,
     is_dask,
     merge_equal_rows,
     one_vs_rest,
+    order_of,
     source_of,
 )
 from leansvm.tables import is_table
 from leansvm.tables.fitting import (
     TableRows,
+    check_features,
     encoded,
     encoded_source,
     has_means,
@@ -67,12 +68,12 @@ class TrainingData:
     """Rows, targets (one column per output) and weights of a fit, wherever they are."""
 
     X: Any  # array, CSR matrix or RowSource
-    y: Any  # as the user gave it
     Y: Any  # None: the source has the targets
     weight: Any  # sample weights times class weights; None: the source has them
     n_outputs: int
     n_positive: int  # rows of positive weight
-    count: float | None = None  # samples that GCV counts: class weights are costs, not samples
+    # n in GCV: the sum of sample weights. Class weights do not count, because they are costs.
+    count: float | None = None
     encode: Targets | None = None  # how a source's targets become numbers
     merged: MergedRows | None = None  # which rows stand for their copies
     taken: NDArray[np.intp] | None = None  # which of the given rows these are; None: all
@@ -145,7 +146,8 @@ class TrainingData:
         """
         merged = merge_equal_rows(self.blocks())
         first = merged.first
-        order = canonical_order(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
+        distinct = MemoryBlocks(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
+        order = order_of(distinct, by_values=True).rows
         taken = first[order]
         return replace(
             self,
@@ -177,13 +179,14 @@ def read(
     """
     scratch = object.__new__(type(estimator))  # scikit-learn's checks set attributes here
     vars(scratch).update(vars(estimator))
-    # if the rows of a fit are read again, target means again leave out each row's own target
+    # Rows of the fit that are read again (`keep_rows`) are encoded as in the fit: the target mean
+    # of a category leaves out the row's own target.
     learns = reset or (not batch and has_means(estimator))
     source = None
     if estimator._fits_sources and type(X) is not np.ndarray:
         source = source_of(X, y, sample_weight)
     if source is not None:
-        data = _read_source(scratch, source, y, reset, classes, batch)
+        data = _read_source(scratch, source, reset, classes, batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
         if reset:
@@ -204,14 +207,14 @@ def read(
 
 
 def _read_arrays(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
+    scratch: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
     """Read rows, labels or numbers to predict, and weights in memory."""
-    labelled, table = estimator._classifies, X
+    labelled, table = scratch._classifies, X
     if not labelled and sparse.issparse(y):
         raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
     kinds = {} if labelled else {"multi_output": True, "y_numeric": True}
-    X, y = validate(estimator, X, y, reset=reset, **kinds)
+    X, y = validate(scratch, X, y, reset=reset, **kinds)
     if dispatched_namespace(sample_weight) is not None:
         sample_weight = to_host(sample_weight)
     given = _check_sample_weight(
@@ -226,63 +229,63 @@ def _read_arrays(
     given[given < _LEAST_ROW_WEIGHT * given.max()] = 0.0
     own, class_weight, count = given, None, None
     if labelled:
-        Y, labels, totals, class_weight = encode_labels(estimator, y, given, classes, batch)
+        Y, labels, totals, class_weight = encode_labels(scratch, y, given, classes, batch)
         count = float(totals.sum())
         if class_weight is not None:
             given = given * class_weight[labels]
     else:
-        Y = read_numbers(estimator, y, given, reset)
+        Y = read_numbers(scratch, y, given, reset)
     if isinstance(X, TableRows):
-        X = encoded(estimator, X, Y, own)
-    elif not batch and has_means(estimator):
-        X = estimator.table_.training_rows(table, Y, own).astype(X.dtype)
+        X = encoded(scratch, X, Y, own)
+    elif not batch and has_means(scratch):
+        X = scratch.table_.training_rows(table, Y, own).astype(X.dtype)
     shape = Y.shape[1], int(np.count_nonzero(given)), count
-    return TrainingData(X, y, Y, like_rows(given, X), *shape, class_weight=class_weight)
+    return TrainingData(X, Y, like_rows(given, X), *shape, class_weight=class_weight)
 
 
 def _read_source(
-    estimator: Any, source: RowSource, y: Any, reset: bool, classes: Any, batch: bool
+    scratch: Any, source: RowSource, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
     """Find classes and weights in a pass over the targets; X is not read."""
-    if estimator.kernel == "precomputed":
+    if scratch.kernel == "precomputed":
         raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
     if not reset:
-        check_features(estimator, source.n_features, source.feature_names)
+        check_features(scratch, source.n_features, source.feature_names)
     elif not source.n_targets:
         raise ValueError(
-            f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
+            f"This {type(scratch).__name__} estimator requires y to be passed, but the target "
             f"y is None: pass y, or name its column in open_dataset(..., target=...)."
         )
     else:
-        estimator.__dict__.pop("feature_names_in_", None)
-        estimator.n_features_in_ = source.n_features
+        scratch.__dict__.pop("feature_names_in_", None)
+        scratch.n_features_in_ = source.n_features
         if source.feature_names is not None:
-            estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
-    if not estimator._classifies:
-        check_single_output(estimator, source.single_target, reset)
-        if estimator.target is not None:
+            scratch.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+    if not scratch._classifies:
+        check_single_output(scratch, source.single_target, reset)
+        if scratch.target is not None:
             raise ValueError(
-                f"target={estimator.target!r} needs rows in memory: set target=None, and pass the "
+                f"target={scratch.target!r} needs rows in memory: set target=None, and pass the "
                 f"transformed y."
             )
-        estimator._scale = None
-    seen = source.survey(numeric=not estimator._classifies)
+        scratch._scale = None
+    seen = source.survey(numeric=not scratch._classifies)
     if not seen.weights.any():
         raise ValueError(_NO_WEIGHT)
     known = class_weight = count = None
     outputs, used = source.n_targets, seen.rows
-    if estimator._classifies:
+    if scratch._classifies:
         # checked as arrays are, with two rows per class: if all labels differ, scikit-learn
         # takes them for numbers
         twice = np.repeat(np.asarray(seen.classes), 2), np.repeat(seen.weights / 2.0, 2)
-        _, labels, totals, class_weight = encode_labels(estimator, *twice, classes, batch)
-        known = estimator.classes_
+        _, labels, totals, class_weight = encode_labels(scratch, *twice, classes, batch)
+        known = scratch.classes_
         count, outputs = float(totals.sum()), 1 if len(known) == 2 else len(known)
         if class_weight is not None:
             used = used * (class_weight[labels[::2]] > 0)
     weighted = class_weight is not None or not seen.all_ones
     encode = Targets(known, class_weight, _LEAST_ROW_WEIGHT * seen.largest_weight, weighted)
-    return TrainingData(source, y, None, None, outputs, int(used.sum()), count, encode)
+    return TrainingData(source, None, None, outputs, int(used.sum()), count, encode)
 
 
 def validate(
@@ -293,7 +296,8 @@ def validate(
     With ``reset``, a table with text, dates or missing values is returned as `TableRows`, which
     `encoded` turns into numbers later. Without it, the encoder of the fit returns numbers at once.
     """
-    if is_dask(X):
+    is_array = type(X) is np.ndarray
+    if not is_array and is_dask(X):
         X = X.compute()
     if not reset and "table_" in vars(estimator):
         return transformed(estimator, X, y, **kwargs)
@@ -313,7 +317,7 @@ def validate(
         "dtype": [np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
         "order": "C" if xp is None else None,
     }
-    plain = type(X) is np.ndarray and X.dtype.kind in "biuf"
+    plain = is_array and X.dtype.kind in "biuf"
     if xp is None and reset and not plain and is_table(X, numbers=False):
         return validate_table(estimator, X, y, **kwargs)
     try:
@@ -333,34 +337,18 @@ def validate(
     return (X, *rest) if rest else X
 
 
-def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
-    """Compare number and names of the features with those of the fit."""
-    if "table_" in vars(estimator):
-        return  # the encoder finds its columns by their names
-    if n_features != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {n_features} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input."
-        )
-    known = getattr(estimator, "feature_names_in_", None)
-    if names is not None and known is not None and list(known) != list(names):
-        raise ValueError(
-            f"The feature names should match those that were passed during fit: {list(known)}, "
-            f"got {list(names)}."
-        )
-
-
 # ---------------------------------------------------------------------------- targets
 
 
 def encode_labels(
-    estimator: Any, y: Any, weight: Array, classes: Any, batch: bool
+    scratch: Any, y: Any, weight: Array, classes: Any, batch: bool
 ) -> tuple[Any, NDArray[np.intp], Array, Array | None]:
     """Set ``classes_``; return targets +-1, class numbers, and the weights of the classes.
 
-    Targets have one column per class (two classes: a single column) and stay where y is; the rest
-    is on the host. The last two results are the sums of sample weights by class, and
-    ``class_weight`` as numbers (None if it is not given).
+    ``scratch`` is the copy of the estimator that `read` makes. Targets have one column per class
+    (two classes: a single column) and stay where y is; the rest is on the host. The last two
+    results are the sums of sample weights by class, and ``class_weight`` as numbers (None if it is
+    not given).
     """
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
@@ -369,10 +357,10 @@ def encode_labels(
         present, labels = np.unique(y, return_inverse=True)
     else:
         present, labels = to_host(tuple(xp.unique_inverse(y)))
-    estimator.classes_ = known = present if classes is None else np.unique(classes)
+    scratch.classes_ = known = present if classes is None else np.unique(classes)
     if len(known) < 2:
         raise ValueError(
-            f"{type(estimator).__name__} needs rows of at least two classes: the number of classes "
+            f"{type(scratch).__name__} needs rows of at least two classes: the number of classes "
             f"has to be greater than one; got {len(known)} class, {known.tolist()}."
         )
     if classes is not None:
@@ -382,16 +370,16 @@ def encode_labels(
         labels = np.searchsorted(known, present)[labels]
     totals: Any = np.bincount(labels, weights=weight, minlength=len(known))
     found = None
-    if estimator.class_weight == "balanced":  # over classes that have any weight
+    if scratch.class_weight == "balanced":  # over classes that have any weight
         used = totals > 0
         found = np.zeros(len(totals))
         found[used] = totals.sum() / (used.sum() * totals[used])
-    elif estimator.class_weight is not None:
-        found = compute_class_weight(estimator.class_weight, classes=known, y=known)
+    elif scratch.class_weight is not None:
+        found = compute_class_weight(scratch.class_weight, classes=known, y=known)
         found = np.asarray(found, dtype=np.float64)
         if not np.all(np.isfinite(found) & (found >= 0)):
             raise ValueError(
-                f"class_weight must hold finite numbers >= 0, got {estimator.class_weight!r}."
+                f"class_weight must hold finite numbers >= 0, got {scratch.class_weight!r}."
             )
     if not batch and np.count_nonzero(totals if found is None else totals * found) < 2:
         raise ValueError(

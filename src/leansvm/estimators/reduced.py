@@ -15,8 +15,9 @@ from leansvm.basis import Basis, Fit, RandomBasis
 from leansvm.estimators.kernel_machine import BasisData, BasisMachine
 from leansvm.estimators.machine import POSITIVE, Run, running, stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.publish import FittedKernel, publish
+from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
+from leansvm.learning.learn import FittedKernel
 from leansvm.losses import Logistic, smooth_loss
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit

@@ -1,9 +1,9 @@
 """Check learned scales on folds that they were not learned on, if rows are few.
 
 Candidates are a linear kernel, one common scale, shrunk scales and learned ones. The first of these
-whose held-out error is within half a standard error of the best is chosen; a linear kernel must
-have the lowest error, because its squared error is large far from a straight border and says little
-against other kernels. So in a classification it is also chosen if it finds clearly better classes:
+whose held-out error is within half a standard error of the best is taken. For a linear kernel this
+is not enough: it must be the best. In a classification its squared error says little (it is large
+far from a straight border), so there it is also taken if it finds clearly better classes:
 
 - fewer held-out rows are misclassified, or
 - if the model will combine the functions of three classes or more (`leansvm.probabilities`), the
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 _FOLDS = 3
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
-_ROWS_TO_TRUST, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked
+ROWS_TO_TRUST, ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked
 _FEW_OTHERS = 200  # with fewer rows outside of the most frequent class, they are checked, too
 _FAR_BEHIND = 1.2  # of log S of a linear kernel
 _SMALLEST = 1e-8  # 1 - leverage
@@ -45,7 +45,7 @@ def choose_scales(
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
     # rows without the most frequent target: if a class is rare, these are its only rows
     _, counts = np.unique(sample.Y, axis=0, return_counts=True)
-    many = n >= max(_ROWS_TO_TRUST, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
+    many = n >= max(ROWS_TO_TRUST, ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
     maps, by_line = maps and sample.Y.shape[1] > 1, line is not None
     straight = maps and line is not None and line < found.log_loo + _FAR_BEHIND
     if (many and not straight) or (d == 1 and not by_line) or search.progress.stopped:

@@ -24,8 +24,8 @@ from sklearn.utils import check_random_state
 from leansvm._accelerated import doubles_are_fast
 from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases
-from leansvm.kernels import Mixture
-from leansvm.learning.guard import choose_scales
+from leansvm.kernels import Kernel
+from leansvm.learning.guard import ROWS_PER_FEATURE, ROWS_TO_TRUST, choose_scales
 from leansvm.learning.sample import draw_sample, raw_kernel
 from leansvm.learning.search import (
     ALONE,
@@ -49,14 +49,14 @@ MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # parts of kernel="auto"; 
 _ROWS_TO_LEARN = 13  # to learn anything from
 _FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
 _LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # a line is enough below this log S, and so close to others
-# rows of the sample: so many a feature if that is more than a search needs, but not more than this;
-# the largest sample if there are many rows, whose fit takes longer than the search
-_ROWS_PER_FEATURE, _LARGEST_SAMPLE, _MANY_ROWS = 50, 8000, 15_000
+# rows of the sample: 50 per feature, at least those of the last search, at most 8,000; always 8,000
+# if there are more than 15,000 rows, because the fit then takes longer than the search
+_SAMPLE_PER_FEATURE, _LARGEST_SAMPLE, _MANY_ROWS = 50, 8000, 15_000
 # features below such a share of the largest scale may be dropped if S rises by no more than this
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
 _LINEAR_GAIN = 0.01  # by which the linear part must lower log S: beyond the rows it is a risk
-# when the linear part joins: its omega minus the largest of the others; iterations of the search
+# the linear part joins with the omega of the heaviest other part minus 2, and this many iterations
 _LINEAR_START, _LINEAR_STEPS = -2.0, 8
 # the Gaussian joins the other parts of distances only if it alone has a log S lower by this much.
 # With a smaller gain it is better on the sample but worse on other rows, most of all distant ones
@@ -65,27 +65,38 @@ _LEAST_PART_WEIGHT = 0.02  # parts of smaller weight may be dropped
 
 
 @dataclass(frozen=True)
-class LearnedKernel:
-    """A kernel with the numbers that were learned for it.
+class FittedKernel:
+    """A kernel with its numbers, given or learned.
 
-    ``report`` holds the ``rows`` and ``points`` of the last search, ``evaluations`` of the
-    gradient, ``iterations``, ``log_loo`` of every part alone, the ``C`` that goes with the scales
-    on the sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features,
-    ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
-    ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
+    If they were learned, ``report`` holds the ``rows`` and ``points`` of the last search,
+    ``evaluations`` of the gradient, ``iterations``, ``log_loo`` of every part alone, the ``C`` that
+    goes with the scales on the sample, ``weights`` of the parts, ``quantile_features`` in use,
+    ``dropped`` features, ``guard`` (None, or the error of each candidate on held-out folds and
+    which was chosen), ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback,
+    ``seconds``.
     """
 
-    kernel: str | Mixture  # a mixture, or the kernel that is left of it
-    # factor of the squared differences (laplacian: absolute) of raw features; of a mixture, by part
-    gamma: float | Array | dict[str, Array]
-    clip: tuple[Array, Array] | None  # bounds if they cut anything; a mixture holds its own
-    # sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the weight
-    # of its part; the largest over all parts, and the largest of them 1; None: one gamma for all
-    scales: Array | None
-    report: dict[str, Any]
+    kernel: Kernel  # of raw features; if a mixture was learned, what is left of it
+    # How fast the kernel changes per standard deviation of a feature: sqrt(gamma) (laplacian:
+    # gamma) times the deviation, times the weight of the part. Of several parts the largest; scaled
+    # so that the largest feature has 1. None if all features share one gamma.
+    scales: Array | None = None
+    report: dict[str, Any] | None = None
     # least and largest values (2, n_features) in the sample; infinite for features that no part
     # uses; None if nothing was learned
     seen: Array | None = None
+
+
+def plan_of(n_rows: int, n_features: int) -> dict[str, float]:
+    """Return the expected work of each phase of learning, relative to the others."""
+    short, last = min(n_rows, FIRST.rows) / FIRST.rows, min(n_rows, SECOND.rows)
+    last = _LARGEST_SAMPLE if n_rows > _MANY_ROWS else last
+    checked = n_rows < max(ROWS_TO_TRUST, ROWS_PER_FEATURE * n_features)
+    return {
+        "first": (2.2 + 0.01 * n_features) * short,
+        "guard": 3.0 * short * checked,
+        "second": (1.2 + 0.01 * n_features) * (last / SECOND.rows),
+    }
 
 
 def learn_kernel(
@@ -102,7 +113,7 @@ def learn_kernel(
     numeric: NDArray[np.bool_] | None = None,  # features that have units and quantile features
     classes: bool = False,  # targets are +-1, and the signs of predictions matter
     maps: bool = False,  # the model combines the functions of three classes or more (`class_map`)
-) -> LearnedKernel:
+) -> FittedKernel:
     """Learn the scales of the features and, of several kernels, a mixture, on a sample of rows.
 
     ``on_iteration(k, error)`` is called after every iteration with the leave-one-out error, in
@@ -114,13 +125,13 @@ def learn_kernel(
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     if blocks.n_features > WIDE and is_text(blocks):
         name, gamma, found = text_kernel(blocks, kernels, bias_penalty, budget, rng)
-        return LearnedKernel(name, gamma, None, None, found)
+        return FittedKernel(Kernel(name, gamma=gamma), None, found)
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
         last = ON_FAST_DEVICES if fast else SECOND  # on more rows if there are many features
         many = blocks.n_rows > _MANY_ROWS
-        wanted = _LARGEST_SAMPLE if many else _ROWS_PER_FEATURE * blocks.n_features
+        wanted = _LARGEST_SAMPLE if many else _SAMPLE_PER_FEATURE * blocks.n_features
         last = last._replace(rows=max(last.rows, min(wanted, _LARGEST_SAMPLE)))
         usual: Any = {"free_bias": bias_penalty == 0, "budget": budget // 2, "mixture": several}
         sample = draw_sample(blocks, last.rows, rng, **usual, groups=groups, numeric=numeric)
@@ -128,7 +139,6 @@ def learn_kernel(
     given = sample, bias_penalty, budget // 2, progress, last, single
     search = ScaleSearch(*given, blas_threads(), most_points, blocks.place)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": None}
-    report["seconds"] = phases.seconds
     if sample.n_plain == 0:
         report["fallback"] = "all features are constant"
     elif not sample.Y.any():
@@ -141,8 +151,8 @@ def learn_kernel(
             plain = ["linear"]
         start = search.start(plain if sample.n_plain else plain[:1])
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
-        return _learned(start._replace(log_gamma=one), search, report)
-    search.objective(kernels, FIRST)  # a budget that is too small is refused before the first step
+        return _learned(start._replace(log_gamma=one), search, report, phases.seconds)
+    search.size_of(kernels, FIRST)  # a budget that is too small is refused before the first step
     with limited_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
@@ -164,7 +174,7 @@ def learn_kernel(
                 scales = search.minimise(scales, search.last, tied=choice != "learned")
         with phases("drop"):
             scales = scales if progress.stopped else _drop_idle(search, scales)
-    return _learned(scales, search, report)
+    return _learned(scales, search, report, phases.seconds)
 
 
 def _is_line(search: ScaleSearch, kernels: Sequence[str]) -> bool:
@@ -188,11 +198,12 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
     if len(alone) == 1:
         return alone[kernel]
     line, best = alone.pop("linear", None), min(alone.values(), key=attrgetter("log_loo"))
-    if "rbf" in alone:
-        others = min(scales.log_loo for name, scales in alone.items() if name != "rbf")
-        if alone["rbf"].log_loo > others - _GAUSSIAN_GAIN:
-            del alone["rbf"]
-    near = np.concatenate([scales.log_gamma for scales in alone.values()])
+    gaussian = alone.pop("rbf", None)
+    if gaussian is not None:
+        other = min(alone.values(), key=attrgetter("log_loo"))
+        if gaussian.log_loo <= other.log_loo - _GAUSSIAN_GAIN:
+            alone = {"rbf": gaussian, **alone}
+    near = np.concatenate([*map(attrgetter("log_gamma"), alone.values())])
     without = search.minimise(Scales(tuple(alone), near, np.zeros(len(alone)), best.log_lam), FIRST)
     if line is None:
         return without
@@ -237,10 +248,12 @@ def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:
     )
 
 
-def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
+def _learned(
+    scales: Scales, search: ScaleSearch, report: dict[str, Any], seconds: dict[str, float]
+) -> FittedKernel:
     """Return the kernel of raw rows, and what is told about the search."""
     progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
-    decided_on = search.objective(scales.kernels, search.last)
+    n_rows, n_points = search.size_of(scales.kernels, search.last)
     kernel, gamma, clip, dropped, n_curves = raw_kernel(
         scales.kernels, weights, np.exp(scales.log_gamma), sample
     )
@@ -254,8 +267,8 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
             np.maximum.at(shown, features, weight * relative[: len(features)])
     shown /= max(shown.max(initial=0.0), np.finfo(np.float64).tiny)
     report |= {
-        "rows": decided_on.n_rows,
-        "points": decided_on.r,
+        "rows": n_rows,
+        "points": n_points,
         "evaluations": progress.evaluations,
         "iterations": progress.iterations,
         "stopped": progress.stopped,
@@ -263,8 +276,9 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
         "weights": dict(zip(scales.kernels, weights.round(4).tolist(), strict=True)),
         "quantile_features": n_curves,
         "dropped": dropped.tolist(),
+        "seconds": seconds,
     }
     seen, idle = np.stack(sample.units.ends), ~sample.units.varies
     idle[dropped] = True
     seen[:, idle] = [[-np.inf], [np.inf]]
-    return LearnedKernel(kernel, gamma, clip, shown, report, seen)
+    return FittedKernel(Kernel(kernel, gamma=gamma, clip=clip), shown, report, seen)

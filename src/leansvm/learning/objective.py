@@ -10,9 +10,18 @@ and its derivatives by log gamma, the weights of the parts and log lam are close
 formed: with k(Z, Z) = L L', Phi = K L^-T and Phi'Phi + lam I = R R', the matrix N = L R is a
 Cholesky factor of M that stays accurate, and P = K N^-T has rows whose squared norms are the
 leverages. One evaluation takes 4 m r^2 + 2 m r d multiplications, in tiles of rows by all threads;
-few rows are one tile in this thread, rows on a device are one tile there. Tiles and points are
-generators that work in steps; after each step they get the sums over all rows. Rows may be in
-single precision, but matrices of points, their factors and sums over tiles are in double precision.
+few rows are one tile in this thread, rows on a device are one tile there. Rows may be in single
+precision, but matrices of points, their factors and sums over tiles are in double precision.
+
+A tile, and the points, are one generator each. It computes up to a sum over all rows, yields its
+part, and is sent what follows from the whole sum:
+
+    step  rows get              rows yield                 points get     points yield
+    1     -                     sums of K's columns        -              L^-1
+    2     L^-T, means           Phi'Phi, Y'Phi             -              -
+    3     R^-T, P'Y             S; P times a, c and both   R^-1           N^-1
+    4     factors of P, c P     derivatives through        A', U',        derivatives by lam
+          and [a, E, root(s)]   k(X, Z)                    P'cP N^-1      and through k(Z, Z)
 """
 
 from __future__ import annotations
@@ -35,7 +44,6 @@ if TYPE_CHECKING:
     from leansvm.learning.parts import ScaledMixture
 
 Array = NDArray[np.float64]
-# a step computes up to a sum over all rows, yields its part, and is sent what follows from the sum
 Steps = Generator[Any, Any, None]
 
 # of double and single precision: added to the diagonal of k(Z, Z), as a share of its mean; what
@@ -155,21 +163,22 @@ class LooObjective:
         """
         found, xp = self._solve(gamma, lam, omega), self.xp
         inv_R, YP = found.inv_R, found.YP
-        solved = xp.astype(inv_R.T, self.dtype, copy=False), xp.astype(YP.T, self.dtype, copy=False)
+        inv_Rt, PY = (xp.astype(A, self.dtype, copy=False) for A in (inv_R.T, YP.T))
         # the inverse of N = L R is found while rows are worked on
-        (S, Pa, PcP, weighted, root_a), inv_N = self._sum(found.rows, solved, found.points, inv_R)
+        sums, inv_N = self._sum(found.rows, (inv_Rt, PY), found.points, inv_R)
+        S, Pa, PcP, weighted, root_a = sums
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
-        A, U, right = YP @ inv_N, Pa.T @ inv_N, times_triangle(PcP, inv_N)
+        A, U, PcP_inv_N = YP @ inv_N, Pa.T @ inv_N, times_triangle(PcP, inv_N)
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
-        factors = [-A, -U]
+        of_columns = [-A, -U]  # factors of the columns a, E and root(s)
         if self.free:
-            factors.append((root_a @ A - 2.0 * weighted @ inv_N) / self.total)
+            of_columns.append((root_a @ A - 2.0 * weighted @ inv_N) / self.total)
         given = [
-            xp.astype(2.0 * right - Pa @ A, self.dtype, copy=False),
+            xp.astype(2.0 * PcP_inv_N - Pa @ A, self.dtype, copy=False),
             xp.astype(2.0 * inv_N, self.dtype, copy=False),
-            xp.astype(xp.concat(factors), self.dtype, copy=False),
+            xp.astype(xp.concat(of_columns), self.dtype, copy=False),
         ]
-        sums, others = self._sum(found.rows, given, found.points, (A, U, right))
+        sums, others = self._sum(found.rows, given, found.points, (A, U, PcP_inv_N))
         (by_rows, omega_rows), (by_lam, by_points, omega_points) = sums, others
         by_gamma, by_omega = (by_points + by_rows) * gamma, omega_points + omega_rows
         value = float(S[0, 0])
@@ -224,9 +233,8 @@ class LooObjective:
         points, rows = self._points(mixture, lam), [*map(self._rows, self.tiles, repeat(of_rows))]
         (means,), inv_L = self._sum(rows, None, points, None)
         means /= self.total
-        right = self.xp.astype(inv_L.T, self.dtype, copy=False)
-        centre = self.xp.astype(means, self.dtype, copy=False)
-        (H, YPhi), _ = self._sum(rows, (right, centre), points, None)
+        to_rows = [self.xp.astype(A, self.dtype, copy=False) for A in (inv_L.T, means)]
+        (H, YPhi), _ = self._sum(rows, to_rows, points, None)
         inv_R = inverse_factor(H + lam * self.eye, self.eye)
         return _Solved(points, rows, mixture, inv_L, means, inv_R, YPhi @ inv_R.T)
 
@@ -240,11 +248,11 @@ class LooObjective:
         padded[:r, :r] += K
         inv_L = inverse_factor(padded, self.eye)
         yield inv_L
-        inv_R = yield  # while Phi'Phi is added up, there is nothing to do
+        inv_R = yield  # nothing to do while Phi'Phi is added up
         inv_N = times_triangle(inv_R, inv_L)
-        A, U, right = yield inv_N
+        A, U, PcP_inv_N = yield inv_N
         # dS / dk(Z, Z) = lam (U A' - T)
-        G = lam * (U.T @ A - times_triangle(right.T, inv_N))
+        G = lam * (U.T @ A - times_triangle(PcP_inv_N.T, inv_N))
         by_W = G[:r, :r]
         log_lam = xp.sum(by_W * padded[:r, :r]) + xp.sum(xp.linalg.diagonal(G)[r:])
         yield float(log_lam), *mixture.derivatives(by_W, self.Z, terms)
@@ -252,22 +260,21 @@ class LooObjective:
     def _rows(self, tile: tuple[Any, Any, Any], mixture: ScaledMixture) -> Steps:
         """Yield what some rows add to the sums of every step.
 
-        These are the sums of K's columns; Phi'Phi and Y'Phi; S, P'a, P'diag(c)P, (c root(s))'P and
-        root(s)'a; the derivatives through k(X, Z).
+        In step 3 these are S, P'a, P'diag(c)P, (c root(s))'P and root(s)'a.
         """
         (X, Y, root), xp, dtype = tile, self.xp, self.dtype
         near = xp.astype(root, dtype, copy=False)
         P, terms = mixture.block(X)
         if self.width > self.r:
             P = xp.concat([P, xp.full_like(P[:, :1], self.bias_column)], axis=1)
-        inv_L, means = yield (xp.astype(root[:, 0] ** 2, dtype, copy=False) @ P,)
+        inv_Lt, means = yield (xp.astype(root[:, 0] ** 2, dtype, copy=False) @ P,)
         if self.free:
             P -= means
         P *= near
-        P = times_triangle(P, inv_L, upper=True)  # Phi, weighted and centred
+        P = times_triangle(P, inv_Lt, upper=True)  # Phi, weighted and centred
         YPhi = xp.astype(Y.T, dtype, copy=False) @ P
-        inv_R, PY = yield P.T @ P if xp is np else gram(P), YPhi
-        P = times_triangle(P, inv_R, upper=True)
+        inv_Rt, PY = yield P.T @ P if xp is np else gram(P), YPhi
+        P = times_triangle(P, inv_Rt, upper=True)
         E = Y - P @ PY
         rest = 1.0 - xp.astype(xp.vecdot(P, P), xp.float64, copy=False)[:, None]
         if self.free:
@@ -282,10 +289,10 @@ class LooObjective:
         Pa = P.T @ xp.astype(a, dtype, copy=False)
         weighted = xp.astype(root * c, dtype, copy=False).T @ P
         del scaled
-        inner, N, right = yield S, Pa, PcP, weighted, root.T @ a
-        G = times_triangle(P * xp.astype(c, dtype, copy=False), N)
-        G -= P @ inner
+        of_P, twice_inv_N, of_columns = yield S, Pa, PcP, weighted, root.T @ a
+        G = times_triangle(P * xp.astype(c, dtype, copy=False), twice_inv_N)
+        G -= P @ of_P
         columns = (a, E, root)[: 3 if self.free else 2]
-        G += xp.astype(xp.concat(columns, axis=1), dtype, copy=False) @ right
+        G += xp.astype(xp.concat(columns, axis=1), dtype, copy=False) @ of_columns
         G *= near
         yield mixture.derivatives(G[:, : self.r], X, terms)

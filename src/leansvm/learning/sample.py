@@ -255,7 +255,7 @@ def raw_kernel(
     """Turn scales of standardised columns (n_parts, n_columns) into a kernel of raw rows.
 
     Returns a mixture, or the name of a kernel if one part without quantile features is left; its
-    gamma and clip, as `LearnedKernel` has them; the features that vary and that no part looks at;
+    gamma and clip, as `Kernel` takes them; the features that vary and that no part looks at;
     and how many quantile features are in use.
     """
     units, varies, n = sample.units, sample.units.varies, sample.n_plain

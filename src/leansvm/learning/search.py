@@ -36,8 +36,9 @@ _TINY = float(np.finfo(np.float64).tiny)
 ROWS_IN_DOUBLE = 2000  # at most so many in double precision: in flat searches rounding matters
 _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
 _FAILED = 1e3  # in place of log S if a matrix is not positive definite
-# a search ends after two steps that lower log S by less; few rows, in double precision, go further
-_STILL = 1e-3, 2e-3  # of rows in double and in single precision
+# a search ends after two steps in a row that each lower log S by less than this: for rows in double
+# precision, and in single
+_STILL = 1e-3, 2e-3
 _PAIRS, _TRIES = 20, 6  # steps that are remembered; values that a line search looks at
 _FIRST_STEP, _LONGEST = 25.0, 4.0  # times the gradient; of one number, in log
 _ENOUGH = 1e-4  # share of the expected decrease that a step must reach
@@ -122,11 +123,22 @@ class ScaleSearch:
     def objective(self, kernels: Sequence[str], stage: Stage) -> LooObjective:
         """Return the leave-one-out error on the rows and points of a stage, or those there are.
 
-        If memory is short, it has those of FIRST; if these are too many, too, it raises a
-        MemoryError.
+        If memory is short, it has those of FIRST.
         """
         X, Y, weight = self.sample.X, self.sample.Y, self.sample.weight
-        n, width = min(stage.rows, len(X)), X.shape[1]
+        n, points = self.size_of(kernels, stage)
+        rows = X[:n].astype(np.float32 if self.single else np.float64)
+        arrays = rows, X[:points], Y[:n], weight[:n]
+        return LooObjective(
+            tuple(kernels), *arrays, self.bias_penalty, threads=self.threads, place=self.place
+        )
+
+    def size_of(self, kernels: Sequence[str], stage: Stage) -> tuple[int, int]:
+        """Return the rows and points of a stage, or those of FIRST if memory is short.
+
+        If these are too many, too, it raises a MemoryError.
+        """
+        n, width = min(stage.rows, len(self.sample.X)), self.sample.X.shape[1]
         most = max(n // 3, 20) if stage.iterations else n
         if self.most_points is not None:  # scales suit a number of points
             most = min(most, self.most_points)
@@ -138,20 +150,17 @@ class ScaleSearch:
         needed = (4 if self.single else 8) * of_rows + 8 * squares
         if needed > self.budget:
             if stage.points > FIRST.points:
-                return self.objective(kernels, FIRST)
+                return self.size_of(kernels, FIRST)
             what = f"Learning a kernel on {n:,} rows and {points:,} points"
             check_budget(needed, self.budget, what, WAY_OUT)
-        rows = X[:n].astype(np.float32 if self.single else np.float64)
-        arrays = rows, X[:points], Y[:n], weight[:n]
-        return LooObjective(
-            tuple(kernels), *arrays, self.bias_penalty, threads=self.threads, place=self.place
-        )
+        return n, points
 
     def minimise(
         self, start: Scales, stage: Stage, *, tied: bool = False, iterations: int | None = None
     ) -> Scales:
         """Move every scale, or all of a part together (``tied``), the weights and lam.
 
+        Tied searches take as many iterations as TIED on every stage, others those of the stage.
         With 0 ``iterations`` nothing moves: the result has the leave-one-out error of ``start``.
         """
         if self.progress.stopped:
@@ -236,7 +245,9 @@ class _Descent:
 
 
 def descend(function: _Descent, x: Array, iterations: int, pairs: Pairs) -> Pairs:
-    """Minimise from x by L-BFGS between bounds, and return the curvature that was seen.
+    """Minimise from x by L-BFGS between bounds; return the curvature that was seen.
+
+    The best point is ``function.found``.
 
     Scipy's L-BFGS-B would forget the curvature between two searches, and its first step is the
     gradient itself, which is far too short here.

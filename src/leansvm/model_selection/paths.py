@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from leansvm._array_api import to_host
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import resolve_basis
 from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.growing import rotation_in_order
 from leansvm.estimators.kernel_machine import SparseMachine
 from leansvm.estimators.read import TrainingData, read, validate
 from leansvm.inspection._view import split_pipeline
@@ -126,7 +125,7 @@ def basis_path(
         rotation, kept = rotation_in_order(features, rows)
         sums = add_up(blocks, features, first_shift(blocks, features, penalty == 0), data.count)
         equations = normal_equations(sums, features, penalty == 0)
-        models = models_of_sizes(equations, model.C_, rotation=rotation)
+        models = models_of_turned_sizes(equations, model.C_, rotation)
         fitted = np.sum(models.z**2, axis=1) @ models.weights
         scores = None
         if X_score is not None:
@@ -249,6 +248,50 @@ def c_path(
     )
 
 
+def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArray[np.intp]]:
+    """Return Q such that the first k columns of Phi Q span the first k of ``rows``, the points.
+
+    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
+    the pivoted factor are orthogonalised in order. Rows that depend on earlier ones are skipped:
+    the second result is the positions of the others.
+    """
+    size = features.size
+    values = to_host(features.phi(rows))
+    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(values).sum(axis=1).max())
+    Q = np.empty((size, size))
+    kept: list[int] = []
+    for t, row in enumerate(values):
+        known = Q[:, : len(kept)]
+        rest = row - known @ (known.T @ row)
+        rest -= known @ (known.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length**2 > floor and len(kept) < size:
+            Q[:, len(kept)] = rest / length
+            kept.append(t)
+    return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
+
+
+def models_of_turned_sizes(equations: NormalEquations, C: float, rotation: Array) -> RidgeModels:
+    """Return the models on the first 1, 2, ... points.
+
+    The orthonormal columns of the ``rotation`` (points x nested ones) turn Phi so that its first
+    columns are those of the first points.
+    """
+    c, points, nested = equations.c, *rotation.shape
+    wide = np.zeros((len(c), nested + int(equations.features.constant is not None)))
+    wide[:points, :nested], wide[points:, nested:] = rotation, 1.0
+    turned = replace(equations, gram=wide.T @ equations.matrix() @ wide, c=wide.T @ c, a=None)
+    found = models_of_sizes(turned, C)
+    return replace(found, turn=wide @ found.turn, upper=False)
+
+
+def decisions(models: RidgeModels, Phi: Array, equations: NormalEquations) -> Array:
+    """Return the decision values of every model at rows: rows x models x outputs."""
+    W = (Phi - equations.mean_phi if equations.free_bias else Phi) @ models.turn
+    values = np.stack([(W * z) @ models.weights for z in models.z.T], axis=2)
+    return np.asarray(values + equations.mean_y if equations.free_bias else values)
+
+
 def _check_nested(model: Any) -> None:
     shape = model.n_rows_seen_, model.support_vectors_.shape[1]
     selector, *_ = resolve_basis(model.basis, "auto", shape, False)
@@ -275,7 +318,7 @@ def _scores(
     parts = []
     for start in range(0, X.shape[0], _SCORE_ROWS):
         Phi = to_host(features.transform(X[start : start + _SCORE_ROWS]))
-        values = models.decisions(Phi, equations)
+        values = decisions(models, Phi, equations)
         if scoring is not None or not is_classifier(model):
             parts.append(values)
         elif values.shape[2] == 1:

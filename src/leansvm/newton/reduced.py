@@ -148,8 +148,8 @@ class ReducedProblem:
         self, choose: Callable[[int], Basis], largest: int, path: Array
     ) -> ReducedFit:
         """Double the size while that pays; the basis of every size is chosen anew."""
-        judged = replace(self, left_out=True)  # sizes are compared by it
-        return grow(lambda size: judged.fit(self.select(choose, size), path), FIRST_SIZE, largest)
+        by_loo = replace(self, left_out=True)  # sizes are compared by it
+        return grow(lambda size: by_loo.fit(self.select(choose, size), path), FIRST_SIZE, largest)
 
     def best_C(self, basis: Basis, path: Array) -> float:
         """Return the best C on a basis, for selectors that need one."""

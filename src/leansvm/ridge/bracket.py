@@ -37,7 +37,7 @@ from leansvm.rows import RowBlocks
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-Errors = Callable[[RidgeModels], Array]  # left-out errors of models, by the rows that judge
+Errors = Callable[[RidgeModels], Array]  # left-out errors of models, on the rows that are left out
 _FIRST, _MIDDLE = 500, 2048  # columns of models on the way to a large one
 _STRIDE = 2  # candidates between the first values that are tried
 
@@ -59,9 +59,9 @@ def solve_by_some_rows(
         evaluation = draw_evaluation_rows(blocks, *given)
         if several:  # a single model reads them once
             evaluation.blocks.map(keep_rows_of_Z, equations.features, equations.shift)
-    errors = partial(left_out_errors, evaluation.blocks, equations, judge=criterion.judge)
+    errors = partial(left_out_errors, evaluation.blocks, equations, loss=criterion.loss)
     if several:
-        if known is not None and criterion.judge != "squared":  # by which sizes were compared
+        if known is not None and criterion.loss != "squared":  # by which sizes were compared
             known = replace(known, model=None)
         found = search(equations, np.asarray(criterion.C, dtype=np.float64), errors, known)
         C, model, curve = found.C, found.model, found.curve
@@ -110,10 +110,10 @@ def search(
     every = _CEvaluator(equations, np.arange(width), width, values, errors)
     if known is not None and known.model is not None:
         every.best = (known.error, start), known.model
-    judge = every
+    some = every
     if len(values) > 1 and width > _MIDDLE:
-        judge = _CEvaluator(*_first_columns(equations, _MIDDLE), width, values, errors)
-    tried = bracket(judge.error_at, start, len(order), 1 if known is not None else _STRIDE)
+        some = _CEvaluator(*_first_columns(equations, _MIDDLE), width, values, errors)
+    tried = bracket(some.error_at, start, len(order), 1 if known is not None else _STRIDE)
     error = every.error_at(_best(tried))
     curve = np.full(len(candidates), np.nan)
     curve[order[list(tried)]] = list(tried.values())

@@ -5,7 +5,7 @@ If the target of a basis row x_i is left out, its function k(., x_i) stays in th
 rows decide its coefficient. The error of this row then grows with C and with the basis; that of new
 rows does not. So rows outside of the basis compare the models, if they are enough. If all rows are
 in the basis, left-out errors equal those of refitting without the row. If weights differ, few rows
-(a rare class, say) may weigh as much as all others: a class with few rows outside is judged by all
+(a rare class, say) may weigh as much as all others: a class with few rows outside counts with all
 of its rows. If left-out errors of all rows would take too long, only some rows are left out, one
 at a time: the `EvaluationRows`, which represent all rows.
 """
@@ -31,14 +31,13 @@ from leansvm.rows import (
     draw_for_all,
     row_weights,
 )
-from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 ENOUGH = 500  # if so many rows (or half of all) are outside of the basis, only they count
 _FEW_OUTSIDE = 0.25  # a class with fewer of its rows outside, and fewer than ENOUGH, counts in full
 FLOOR = 1e-12  # smallest 1 - h: rounding may make it zero
-_ALIKE = 1.0 + 1e-6  # ratio of errors that differ only by rounding
+ALIKE = 1.0 + 1e-6  # ratio of errors that differ only by rounding
 LOO_LOSSES = ("squared", "accuracy", "log_loss")  # means over left-out rows that may choose C
 _BLURRED = 0.5  # smaller margins count as mistakes in part, so that no single row decides
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # factors of the log odds; the best one counts
@@ -59,7 +58,8 @@ class EvaluationRows:
 
     drawn: DrawnRows
     blocks: RowBlocks  # the same rows, with their weights; they keep their rows of Z
-    outside: bool  # no basis row is among them
+    # no basis row is among the drawn; False if basis rows count, because too few others are left
+    outside: bool
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,16 @@ class ChosenC:
 class Criterion:
     """How C is found: one number ``C``, or candidates and the error that compares them."""
 
+    # what the user asked for
     C: float | Array
     name: str = "gcv"  # "gcv", "loo" or "kfold"
     left_out: bool = False  # whether the solution needs left-out residuals at the chosen C
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
+    loss: str = "squared"  # of left-out rows, averaged by "loo"
+    seed: int = 0  # of the rows that are drawn to be left out: the same in all comparisons of a fit
+    # what `SparseProblem.solve` fills in
     basis_rows: Rows | None = None  # rows that are basis points (`criteria`)
-    judge: str = "squared"  # loss of left-out rows that "loo" averages
     known: ChosenC | None = None  # the best C, if comparing sizes has found it
-    seed: int = 0  # of the rows that are drawn to judge: the same ones in all comparisons of a fit
 
 
 # ---------------------------------------------------------------------------- which rows count
@@ -98,7 +100,7 @@ def rows_inside(blocks: RowBlocks, basis_rows: Rows) -> Rows:
     """
     n, n_inside = blocks.n_rows, len(basis_rows)
     if blocks.weighted and len(basis_rows):
-        n, sizes, least, most = blocks.fold(_joined_classes, _classes_of_block)
+        n, sizes, least, most = blocks.fold(_joined_sizes, _sizes_of_classes)
         Y, weight = blocks.targets_of(basis_rows)
         weight = np.ones(len(basis_rows)) if weight is None else weight
         if sizes is not None and least < most:
@@ -111,7 +113,7 @@ def rows_inside(blocks: RowBlocks, basis_rows: Rows) -> Rows:
 
 
 @declare("y", "weight")
-def _classes_of_block(block: Block) -> tuple[int, Rows | None, float, float]:
+def _sizes_of_classes(block: Block) -> tuple[int, Rows | None, float, float]:
     """Return the rows that count, those of every class, least and largest weight.
 
     None instead of the classes: targets are numbers.
@@ -124,7 +126,7 @@ def _classes_of_block(block: Block) -> tuple[int, Rows | None, float, float]:
     return len(Y), np.bincount(class_numbers(Y), minlength=max(Y.shape[1], 2)), least, most
 
 
-def _joined_classes(a: Any, b: Any) -> Any:
+def _joined_sizes(a: Any, b: Any) -> Any:
     sizes = None if a[1] is None or b[1] is None else a[1] + b[1]
     return a[0] + b[0], sizes, min(a[2], b[2]), max(a[3], b[3])
 
@@ -152,7 +154,7 @@ def draw_evaluation_rows(
     if one_model:
         count = max(count, min(_CALIBRATION_ROWS, int(_WORK_OF_ALL_ROWS / columns**2)))
     drawn = draw_for_all(blocks, count, rng, basis_rows)
-    outside = basis_rows is None or len(basis_rows) > 0  # or basis rows count, as others are few
+    outside = basis_rows is None or len(basis_rows) > 0
     return EvaluationRows(drawn, drawn.as_rows(blocks, 3 * (columns + 1)), outside)
 
 
@@ -185,12 +187,12 @@ def left_out_errors(
     keep: bool = False,
     one_copy: bool = False,
     basis_rows: Rows | None = None,
-    judge: str = "squared",
+    loss: str = "squared",
 ) -> Array:
     """Return the mean square (or loss) of the left-out residuals of every model; one pass.
 
-    With ``keep``, blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy``, a row of
-    weight s > 1 means s equal rows, and one of them is left out. ``basis_rows`` do not count (see
+    With ``keep``, blocks also keep the residuals (`LeftOutResiduals`). ``one_copy``: weights are
+    copies, and only one of them is left out (low-rank machines). ``basis_rows`` do not count (see
     `rows_inside`).
     """
     eq, features, shift = equations, equations.features, equations.shift
@@ -214,9 +216,9 @@ def left_out_errors(
             arrays = [array.astype(np.float32) for array in arrays]
     models = replace(models, turn=arrays[0], weights=arrays[1])
     given = features, shift, models, *arrays[2:], eq.free_bias / eq.n
-    sums = blocks.sum(_left_out_of_block, *given, keep, one_copy, basis_rows, judge)
+    sums = blocks.sum(_left_out_of_block, *given, keep, one_copy, basis_rows, loss)
     errors = np.asarray(sums[:-1] / sums[-1])
-    return at_best_scale(errors) if judge == "log_loss" else errors
+    return at_best_scale(errors) if loss == "log_loss" else errors
 
 
 @declare("X", "y", "weight", keeps=LeftOutResiduals)
@@ -232,7 +234,7 @@ def _left_out_of_block(
     keep: bool,
     one_copy: bool,
     basis_rows: Rows | None,
-    judge: str,
+    loss: str,
 ) -> Any:
     """Return sums over the rows that count: s (left-out residual)^2, or s L, by model; last, s.
 
@@ -261,15 +263,15 @@ def _left_out_of_block(
             residual = as_float64(y + one_model[:, o : o + 1])
         residual /= left
         squares = squares + residual * residual
-        if keep or judge != "squared":
+        if keep or loss != "squared":
             residuals.append(residual)
     if keep:
         with np.errstate(invalid="ignore"):  # rows of zero weight have none
             block.keep(LeftOutResiduals(xp.stack(residuals) / root))
-    if judge != "squared":
+    if loss != "squared":
         tiny = float(np.finfo(np.float64).tiny)  # rows of zero weight have no residual
         values = block.y.T[:, :, None] - xp.stack(residuals) / xp.clip(root, tiny, None)
-        squares = losses_of_classes(judge, values, block.y, root[:, 0] ** 2)
+        squares = losses_of_classes(loss, values, block.y, root[:, 0] ** 2)
     counted = np.ones(squares.shape[0])
     if basis_rows is not None:
         counted[block.positions(basis_rows)[1]] = 0.0
@@ -282,7 +284,7 @@ def _left_out_of_block(
 # ---------------------------------------------------------------------------- losses of classes
 
 
-def losses_of_classes(judge: str, values: Any, Y: Any, weight: Any) -> Any:
+def losses_of_classes(loss: str, values: Any, Y: Any, weight: Any) -> Any:
     """Return s times the loss of left-out decision values of classes, rows x models.
 
     ``values`` are outputs x rows x models, targets +-1. "accuracy" counts mistakes; "log_loss" has
@@ -296,7 +298,7 @@ def losses_of_classes(judge: str, values: Any, Y: Any, weight: Any) -> Any:
         is_own = (Y > 0).T[:, :, None]
         own = xp.sum(xp.where(is_own, values, 0.0), axis=0)
         others = xp.where(is_own, -xp.inf, values)
-    if judge == "accuracy":
+    if loss == "accuracy":
         margin = own - xp.max(others, axis=0)
         return weight[:, None] * xp.clip(0.5 - margin / (2.0 * _BLURRED), 0.0, 1.0)
     found = []
@@ -330,13 +332,4 @@ def first_of_the_best(errors: Array) -> int:
     """
     if not np.isfinite(errors).any():
         return 0
-    return int(np.argmax(errors <= _ALIKE * np.nanmin(errors)))
-
-
-def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
-    """Return the solutions, by place, that `first_of_the_best` could still choose."""
-    errors = np.array([solution.error for solution in solutions.values()])
-    if not np.isfinite(errors).any():
-        return solutions
-    most = _ALIKE * np.nanmin(errors)
-    return {place: found for place, found in solutions.items() if found.error <= most}
+    return int(np.argmax(errors <= ALIKE * np.nanmin(errors)))

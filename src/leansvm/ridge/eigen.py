@@ -55,7 +55,7 @@ def solve_for_every_C(
     *,
     count: float | None = None,
     basis_rows: NDArray[np.intp] | None = None,
-    judge: str = "squared",
+    loss: str = "squared",
     eps: float = float(np.finfo(np.float64).eps),
 ) -> Solution:
     """Score every candidate C by ``criterion`` ("gcv" or "loo") and solve at the best.
@@ -69,7 +69,7 @@ def solve_for_every_C(
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
     by_gcv = criterion == "gcv"
-    curve = _gcv(spectrum, count) if by_gcv else _press(spectrum, basis_rows, Y, judge)
+    curve = _gcv(spectrum, count) if by_gcv else _press(spectrum, basis_rows, Y, loss)
     if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C={criterion!r} cannot score any value of C: the weights in sample_weight add up to "
@@ -123,7 +123,7 @@ def _gcv(spectrum: _KernelSpectrum, count: float | None) -> Array:
 
 
 def _press(
-    spectrum: _KernelSpectrum, basis_rows: NDArray[np.intp] | None, Y: Array, judge: str
+    spectrum: _KernelSpectrum, basis_rows: NDArray[np.intp] | None, Y: Array, loss: str
 ) -> Array:
     """Weighted mean of the squared left-out residuals (or the loss) for every ridge."""
     total, weight = np.zeros(1), spectrum.root**2
@@ -131,13 +131,13 @@ def _press(
         weight[basis_rows] = 0.0
     for rows, left_out in _left_out(spectrum):
         losses = np.sum(left_out**2, axis=2)
-        if judge == "squared":
+        if loss == "squared":
             total = total + weight[rows] @ losses
         else:
             values = (Y[rows][:, None, :] - left_out).transpose(2, 0, 1)
-            total = total + losses_of_classes(judge, values, Y[rows], weight[rows]).sum(axis=0)
+            total = total + losses_of_classes(loss, values, Y[rows], weight[rows]).sum(axis=0)
     errors = np.asarray(total / weight.sum())
-    return at_best_scale(errors) if judge == "log_loss" else errors
+    return at_best_scale(errors) if loss == "log_loss" else errors
 
 
 def _left_out(spectrum: _KernelSpectrum) -> Iterator[tuple[slice, Array]]:
@@ -180,7 +180,7 @@ def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Crit
     if basis_rows is not None:
         basis_rows = np.flatnonzero(np.isin(used, basis_rows))
     K, terms = Phi[used] @ Phi[used].T, (Y[used], weight[used], candidates, bias_penalty)
-    options: Any = {"count": equations.count, "basis_rows": basis_rows, "judge": criterion.judge}
+    options: Any = {"count": equations.count, "basis_rows": basis_rows, "loss": criterion.loss}
     every = solve_for_every_C(K, *terms, criterion.name, **options)
     left_out = np.full(Y.shape, np.nan)
     left_out[used] = every.left_out

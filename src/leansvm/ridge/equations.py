@@ -233,12 +233,6 @@ class RidgeModels:
         """Return the solution of one model, width x outputs."""
         return np.asarray(self.turn @ (self.z * self.weights[:, model, None]))
 
-    def decisions(self, Phi: Array, equations: NormalEquations) -> Array:
-        """Return the decision values of every model at rows: rows x models x outputs."""
-        W = (Phi - equations.mean_phi if equations.free_bias else Phi) @ self.turn
-        values = np.stack([(W * z) @ self.weights for z in self.z.T], axis=2)
-        return np.asarray(values + equations.mean_y if equations.free_bias else values)
-
     def rss(self, equations: NormalEquations) -> Array:
         """Return the sums of s e^2, outputs x models: y'y - c'theta - |theta|^2 / C."""
         rss = np.repeat(equations.yy[:, None], self.weights.shape[1], axis=1)
@@ -296,25 +290,13 @@ def theta_at(equations: NormalEquations, C: float) -> Array:
 
 
 def models_of_sizes(
-    equations: NormalEquations,
-    C: float,
-    sizes: NDArray[np.intp] | None = None,
-    rotation: Array | None = None,
+    equations: NormalEquations, C: float, sizes: NDArray[np.intp] | None = None
 ) -> RidgeModels:
     """Factor M + 1/C in the order of the basis; return the models on its first points.
 
     ``sizes`` are numbers of points, by default 1, 2, ...; a penalised bias belongs to every size.
-    The orthonormal columns of a ``rotation`` (points x nested ones) turn Phi so that its first
-    columns are those of the first points.
     """
     c, offset = equations.c, int(equations.features.constant is not None)
-    if rotation is not None:
-        wide = np.zeros((len(c), rotation.shape[1] + offset))
-        wide[: len(rotation), : rotation.shape[1]] = rotation
-        wide[len(rotation) :, rotation.shape[1] :] = 1.0
-        turned = replace(equations, gram=wide.T @ equations.matrix() @ wide, c=wide.T @ c, a=None)
-        found = models_of_sizes(turned, C, sizes)
-        return replace(found, turn=wide @ found.turn, upper=False)
     order = np.roll(np.arange(len(c)), offset)  # the column of a penalised bias comes first
     A = (equations.first(order) if offset else equations).matrix(1.0 / C)
     inverse = cholesky_in_place(A).T  # R, then R^-1 in the same memory

@@ -15,7 +15,6 @@ its values at some rows tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,7 @@ from leansvm.ridge.criteria import (
 from leansvm.ridge.equations import (
     MomentRows,
     NormalEquations,
+    RidgeModels,
     drop_rows_of_Z,
     keep_rows_of_Z,
     models_of_C,
@@ -55,12 +55,15 @@ from leansvm.ridge.equations import (
     normal_equations,
     rows_of_Z,
 )
-from leansvm.ridge.sums import FIRST_ROWS, Sums, moments_of_targets
+from leansvm.ridge.sums import FIRST_ROWS, Sums, added, moments_of_targets
 from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-# a size above 2,000 points costs seconds: it is tried only if the previous one saved this share
+# The largest size follows from `SparseMachine._last_size` (others: `LAST_SIZE` of basis/choose.py),
+# `_MOST_POINTS` and `_ALWAYS_TRIED` (primal.py). A basis chosen anew at each size has `FIRST_SIZE`
+# (basis/growing.py) points at first.
+# A size above 2,000 points costs seconds: it is tried only if the previous one saved this share.
 _LARGE, _LARGE_GAIN = 2000, 0.06
 _ALIKE_ERRORS = 0.002  # sizes whose errors are this close are alike
 _SIZE_RATIO = 2**0.5  # between sizes that are compared
@@ -70,7 +73,7 @@ _ROWS_TRIED_AS_POINTS = 2000  # all of them may become points
 _NEARBY = 4.0 ** np.arange(-2, 3)  # factors of C; of each of two sizes the best one counts
 _EVERY_C = 512  # points, up to which an eigen-decomposition finds the error of every C
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are compared at that C
-_ROWS_THAT_ALL_JUDGE = 2500  # up to so many rows, all are left out; of more, a sample
+_ROWS_ALL_LEFT_OUT = 2500  # up to so many rows, all are left out; of more, a sample
 WORK_FOR_SINGLE = 4e9  # rows x points^2 above which single precision pays
 MOST_LOST = 2e-3  # of the left-out error, that single precision may add
 _MORE_LOST = 4.0  # times as much may be lost at twice the size
@@ -86,13 +89,13 @@ class NestedFit:
     points: Any  # the same as `Kernel.block` takes them
     free_bias: bool
     budget: int  # bytes that blocks may keep
-    indices: Rows | None  # rows that may become points, in order
-    evaluation: EvaluationRows | None  # rows whose left-out errors are compared; None: all rows
-    judges: RowBlocks  # the rows of ``evaluation``, or all
-    basis_rows: Rows | None  # rows of ``judges`` that do not count
-    may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
+    indices: Rows | None  # rows that may become points, in order
+    evaluation: EvaluationRows | None  # rows whose left-out errors are compared; None: all rows
+    left_out_blocks: RowBlocks  # the rows of ``evaluation``, or all
+    basis_rows: Rows | None  # rows of these that do not count
+    may_use_single: bool  # whether there will be enough work for single precision
     taken: int = 0  # points that were looked at
     equations: NormalEquations = field(init=False)
     in_single: bool = False  # whether rounding kernel values to float32 changes nothing
@@ -116,7 +119,7 @@ class NestedFit:
             shift[first:last] = Phi[:, first:].mean(axis=0)
             shift[:first] = old.shift[:first]
         self.blocks.map(resize_columns, before, self.features)
-        parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
+        parts = self.blocks.fold(added, _new_moments, self.features, shift, first)
         del before, wider  # as large as the sums that follow
         if self.evaluation is not None:
             Phi = self.blocks.concatenate(_columns_at, self.features, self.evaluation.drawn.rows)
@@ -140,18 +143,18 @@ class NestedFit:
         To evaluate many points at one C only, pass this C as the only candidate.
         """
         size = self.features.size  # 0 if all points were dropped
-        errors = partial(left_out_errors, self.judges, self.equations, basis_rows=self.basis_rows)
         if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
             models, clear = models_of_C(self.equations, candidates), True
-            curve = errors(models)
+            curve = self._errors(models)
             best = first_of_the_best(curve)
             found = ChosenC(float(curve.min()), float(candidates[best]), curve)
         else:
             known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
             with limited_blas(self.features.width):
-                found = search(self.equations, candidates, errors, known)
+                found = search(self.equations, candidates, self._errors, known)
             assert found.model is not None
-            models, best, clear = found.model, 0, found.model.upper  # or 1/C is lost in rounding
+            models, best = found.model, 0
+            clear = found.model.upper  # without a triangular factor, 1/C was lost in rounding
         single = self.features.single
         if not (self.may_use_single or single):  # double, and will be
             return found
@@ -160,31 +163,37 @@ class NestedFit:
         self._return_to_double()
         return self.best_C(candidates, near)
 
-    def errors_of_sizes(self, sizes: Rows, C: float, known: ChosenC | None = None) -> Array:
+    def _errors(self, models: RidgeModels, **options: Any) -> Array:
+        options = {"basis_rows": self.basis_rows} | options
+        return left_out_errors(self.left_out_blocks, self.equations, models, **options)
+
+    def errors_of_sizes(
+        self, sizes: Rows, C: float, known: ChosenC | None = None, **options: Any
+    ) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C; blocks keep residuals.
 
-        A triangular factor that is ``known`` at this C is not made again.
+        A triangular factor that is ``known`` at this C is not made again. ``options`` are those of
+        `left_out_errors`.
         """
-        given: Any = {"keep": True, "basis_rows": self.basis_rows}
         if known is not None and known.model is not None and known.model.upper:
             first = sizes + self.features.width - self.features.size
             inside = np.arange(len(known.model.z))[:, None] < first
             models = replace(known.model, weights=inside.astype(np.float64))
             with limited_blas(self.features.width):
-                return left_out_errors(self.judges, self.equations, models, **given)
+                return self._errors(models, keep=True, **options)
         try:
             models = models_of_sizes(self.equations, C, sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
             if not self.features.single:
                 raise
         else:
-            errors = left_out_errors(self.judges, self.equations, models, **given)
+            errors = self._errors(models, keep=True, **options)
             if not (self.may_use_single or self.features.single):
                 return errors
             if self._check_precision(models.theta(len(sizes) - 1), errors[-1]):
                 return errors
         self._return_to_double()
-        return self.errors_of_sizes(sizes, C)
+        return self.errors_of_sizes(sizes, C, **options)
 
     def _check_precision(self, theta: Array, error: float) -> bool:
         """Whether the sums are precise enough for a model with this left-out error.
@@ -205,13 +214,13 @@ class NestedFit:
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.taken)
 
-    def standard_error(self, *models: int) -> float:
-        """Return that of the difference of two of the errors that `errors_of_sizes` returned."""
-        one, other = self.judges.collect(pop_left_out, *models)
+    def error_of_difference(self, *models: int) -> float:
+        """Return the standard error of the difference of two errors from `errors_of_sizes`."""
+        one, other = self.left_out_blocks.collect(pop_left_out, *models)
         if self.evaluation is not None:
             weight = self.evaluation.drawn.weight
         else:
-            weight = self.judges.concatenate(row_weights)
+            weight = self.left_out_blocks.concatenate(row_weights)
         if self.basis_rows is not None:
             weight[self.basis_rows] = 0.0
         difference = np.square(one).sum(axis=1) - np.square(other).sum(axis=1)
@@ -260,16 +269,6 @@ def _new_moments(
     return old.T @ new, own, corner
 
 
-def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Add up products of blocks in double precision, in the memory of the first."""
-    return tuple(
-        np.add(x, y, out=x if x.dtype == np.float64 else None, dtype=np.float64)
-        if isinstance(x, np.ndarray)
-        else x + y
-        for x, y in zip(a, b, strict=True)
-    )
-
-
 @declare("X", keeps=ColumnRows)
 def _columns_at(block: Block, features: FeatureMap, rows: Rows) -> Any:
     return features.of_rows(block, block.positions(rows)[1])
@@ -300,7 +299,7 @@ def start_nested(
 ) -> NestedFit:
     """Begin with none of the points ``rows``, whose row numbers a precomputed kernel needs.
 
-    Where blocks hold some rows only, these are ``drawn``. ``seed`` decides which rows judge.
+    Where blocks hold some rows only, these are ``drawn``. ``seed`` decides which are left out.
     """
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     points = indices if kernel.precomputed else rows
@@ -311,19 +310,24 @@ def start_nested(
     features = KernelFeatures(kernel, rows_at(points, none), NO_FACTOR, none, constant)
     shift = np.zeros(features.width + n_outputs)
     sums = Sums(shift, np.zeros((len(shift) + 1,) * 2), n_outputs, 0.0)
-    numbers, n_rows, inside = indices, blocks.n_rows, None
+    numbers, n_rows, among, inside = indices, blocks.n_rows, indices, None
     if drawn is not None:
         numbers, n_rows = None, drawn.n_rows
-    if indices is not None:
-        among = indices if drawn is None else np.flatnonzero(np.isin(drawn.rows, indices))
+        among = None if indices is None else np.flatnonzero(np.isin(drawn.rows, indices))
+    if among is not None:
         inside = rows_inside(blocks, among)
-    on_host, evaluation, judges = blocks.place is None, None, blocks
-    if on_host and blocks.n_rows > _ROWS_THAT_ALL_JUDGE:
-        evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside, seed)
-        judges, inside = evaluation.blocks, None
-    single = on_host and n_rows * rows.shape[0] ** 2 >= WORK_FOR_SINGLE
-    given = numbers, evaluation, judges, inside, single, features, sums
-    return NestedFit(blocks, head, rows, points, bias_penalty == 0, budget, *given)
+    on_host, evaluation = blocks.place is None, None
+    if on_host and blocks.n_rows > _ROWS_ALL_LEFT_OUT:
+        evaluation, inside = draw_evaluation_rows(blocks, rows.shape[0], inside, seed), None
+    given = blocks, head, rows, points, bias_penalty == 0, budget, features, sums
+    return NestedFit(
+        *given,
+        indices=numbers,
+        evaluation=evaluation,
+        left_out_blocks=blocks if evaluation is None else evaluation.blocks,
+        basis_rows=inside,
+        may_use_single=on_host and n_rows * rows.shape[0] ** 2 >= WORK_FOR_SINGLE,
+    )
 
 
 # ---------------------------------------------------------------------------- the search
@@ -333,8 +337,8 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     """Double the basis while that lowers the error, then take the smallest that is nearly as good.
 
     Sizes in between are compared at the C of the largest one. Returns the size to take; the sizes,
-    their errors and C; and the C at which sizes were compared, whose ``model`` is valid only for
-    the largest size.
+    their errors and C; and this C with its error. Its ``model``, if any, is on all points of the
+    ``fit``, so it is of use only if these are taken.
     """
     largest = fit.rows.shape[0]
     # from a size of about sixty doubling leads to the largest one
@@ -357,29 +361,26 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
     steps = np.arange(1 + 2 * np.log2(max(kept / _FIRST_NESTED, 1.0)))
     sizes = np.unique(np.rint(kept * _SIZE_RATIO**-steps)).astype(np.intp)
     errors = fit.errors_of_sizes(sizes, found.C, found)
-    # the best error so far may be of a smaller size at another C, lower than all of these
+    # `best` may belong to a smaller size at another C; then no size here may reach it
     enough = max((1.0 + _ALIKE_ERRORS) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
     compared = {"sizes": sizes, "errors": errors, "C": found.C}
-    indices = fit.indices
-    if indices is None or fit.blocks.n_rows > _ROWS_TRIED_AS_POINTS:
+    few = fit.indices is not None and fit.blocks.n_rows <= _ROWS_TRIED_AS_POINTS
+    if not (few and 0 < 2 * lean <= largest) or out_of_time(growth=4.0):
         return lean, compared, found
-    if not 0 < 2 * lean <= largest or out_of_time(growth=4.0):
-        return lean, compared, found
+    assert fit.indices is not None
     # All rows may become points: the errors of sizes in between include basis rows, whose left-out
     # errors are too large (`criteria`), so doubling ended early. Now the lean model and the model
     # on all rows are compared on the rows that are not points of the lean one: in both models,
     # their left-out errors are like those of new rows.
-    chosen = indices[fit.features.kept[:lean]]
-    before, fit.basis_rows = fit.basis_rows, rows_inside(fit.blocks, chosen)
+    inside = rows_inside(fit.blocks, fit.indices[fit.features.kept[:lean]])
     fit.extend(largest)
     both, lowest = np.array([lean, fit.features.size]), np.full(2, np.inf)
     for near in found.C * _NEARBY:
-        lowest = np.minimum(lowest, fit.errors_of_sizes(both, near))
-    fit.basis_rows = before
+        lowest = np.minimum(lowest, fit.errors_of_sizes(both, near, basis_rows=inside))
     if lowest[1] < (1.0 - GAIN) * lowest[0]:  # clearly better
         lean = fit.features.size
-    return lean, compared, found
+    return lean, compared, replace(found, model=None)  # the model has fewer points
 
 
 def note_of_size(fit: NestedFit, size: int, compared: dict[str, Any], n_rows: int) -> str:
@@ -391,7 +392,7 @@ def note_of_size(fit: NestedFit, size: int, compared: dict[str, Any], n_rows: in
     if other < 0:
         return f"{note}."
     apart = 100 * (errors[other] / errors[chosen] - 1)
-    spread = 100 * fit.standard_error(other, chosen) / errors[chosen]
+    spread = 100 * fit.error_of_difference(other, chosen) / errors[chosen]
     return (
         f"{note}: the left-out error of {sizes[other]:,} is {abs(apart):.2g} % "
         f"{'lower' if apart < 0 else 'higher'}, with a standard error of {spread:.2g} %."

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn._config import get_config
 
 from leansvm._accelerated import doubles_are_fast
@@ -48,9 +49,10 @@ from leansvm.ridge.equations import (
 from leansvm.ridge.kfold import FoldSums, add_up_folds, errors_of_folds
 from leansvm.ridge.nested import MOST_LOST, choose_size, note_of_size, start_nested
 from leansvm.ridge.sums import FIRST_ROWS, MATRICES, Sums, add_up, check_memory, first_shift
-from leansvm.rows import RowBlocks, draw_for_all, points_within, total_weight
+from leansvm.rows import DrawnRows, RowBlocks, draw_for_all, points_within, total_weight
 from leansvm.solution import Solution
 
+Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
 _ROWS_FOR_DUAL = 2000  # beyond, an eigen-decomposition of all rows is slow
 _NO_ROOM = (
@@ -72,11 +74,11 @@ class SummedBasis:
     features: KernelFeatures
     sums: Sums | FoldSums
     problem: SparseProblem
-    kept: int = 0  # bytes of the rows of Z that blocks still hold: leave-one-out reads them again
+    kept_bytes: int = 0  # of the rows of Z that blocks still hold: leave-one-out reads them again
     dropped: int = 0  # points that depend on others
     sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
     solution: Solution | None = None  # if comparing sizes has solved at this size
-    judged: ChosenC | None = None  # the best C, if sizes were compared on all rows
+    best_C: ChosenC | None = None  # the best C, if sizes were compared on all rows
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class SparseProblem:
 
     def _add_up(self, basis: Basis, features: KernelFeatures) -> SummedBasis:
         """Run over the rows once; blocks keep their rows of Z if leave-one-out needs them."""
-        blocks, kept = self.blocks, self._kept_bytes(features.width, features.in_state)
+        blocks, held = self.blocks, self._kept_bytes(features.width, features.in_state)
         with self.phases("sums"), limited_blas():
             shift = first_shift(blocks, features, self.bias_penalty == 0)
             sums: Sums | FoldSums
@@ -136,8 +138,8 @@ class SparseProblem:
                 sums = add_up_folds(rows, features, shift, self.count, self.criterion.folds)
             else:
                 on_device = blocks.place is not None
-                sums = add_up(blocks, features, shift, self.count, kept > 0, on_device)
-        return SummedBasis(basis, features, sums, self, kept, basis.rows.shape[0] - features.size)
+                sums = add_up(blocks, features, shift, self.count, held > 0, on_device)
+        return SummedBasis(basis, features, sums, self, held, basis.rows.shape[0] - features.size)
 
     def _kept_bytes(self, width: int, in_state: bool = False) -> int:
         """Return the bytes of the rows of Z that blocks keep for leave-one-out.
@@ -176,51 +178,69 @@ class SparseProblem:
         if not selector.nested or n_earlier or selector.state_columns(largest):
             return self._double_size(points_of, max(FIRST_SIZE, n_earlier), largest)
         with self.phases("select"):
-            basis = points_of(largest)
-            drawn, blocks = None, self.blocks  # compare sizes on all rows, or on a sample
-            if blocks.n_rows > _ROWS_COMPARED_WHOLE:
+            basis, drawn = points_of(largest), None
+            if self.blocks.n_rows > _ROWS_COMPARED_WHOLE:
                 wanted = _ROWS_COMPARED if place is None else max(_ROWS_COMPARED, 4 * largest)
-                count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
+                room = self.budget // (128 * max(self.blocks.n_features, 1))
                 rng = np.random.RandomState(self.criterion.seed)
-                drawn = draw_for_all(blocks, count, rng)
-                drawn = None if len(drawn.rows) == drawn.n_rows else drawn  # others have no weight
-            if drawn is not None:
-                blocks = drawn.as_data(blocks, 3 * (largest + 1))
-        given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
-        fit = start_nested(blocks, *given, self.criterion.seed)
-        candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-        by_folds = self.criterion.name == "kfold"
+                drawn = draw_for_all(self.blocks, max(min(wanted, room), 1), rng)
+        if drawn is None or len(drawn.rows) == drawn.n_rows:  # others have no weight
+            return self._compare_on_all_rows(basis)
+        return self._compare_on_sample(basis, drawn, largest)
+
+    def _compare_on_all_rows(self, basis: Basis) -> SummedBasis:
+        """Compare sizes by the sums over all rows, which are also those of the chosen size."""
+        fit, by_folds = self._start_nested(self.blocks, basis), self.criterion.name == "kfold"
         with self.phases("sizes"), limited_blas():
-            size, compared, judged = choose_size(fit, candidates)
+            size, compared, best_C = choose_size(fit, self._candidates)
             dropped = fit.taken - fit.features.size
-            if drawn is not None:
-                compared["rows"] = len(drawn.rows)
-                compared["note"] = note_of_size(fit, size, compared, self.blocks.n_rows)
-                single = fit.in_single and self.blocks.n_rows * size**2 >= nested.WORK_FOR_SINGLE
-                features = fit.features.first(size)
-                features = replace(features, keep=False, single=single)
-            else:
-                evaluation = fit.evaluation if fit.evaluation and fit.evaluation.outside else None
-                model = judged.model if size == fit.features.size else None
-                judged = ChosenC(judged.error, judged.C, model=model, evaluation=evaluation)
-                width = size + fit.features.width - fit.features.size
-                kept = self._kept_bytes(width)
-                features, sums = fit.cut(size, self.count, by_folds or kept > 0)
-        if drawn is None and not by_folds:
-            found = SummedBasis(basis, features, sums, self, kept, judged=judged)
-        else:
-            del fit, blocks  # the columns that they keep
-            found = self._add_up(basis, features)
-            if drawn is None and not self.criterion.left_out:  # nothing else reads the columns
-                self.blocks.map(drop_rows_of_Z)
+            best_C = replace(
+                best_C,
+                curve=None,
+                model=best_C.model if size == fit.features.size else None,
+                evaluation=fit.evaluation if fit.evaluation and fit.evaluation.outside else None,
+            )
+            held = self._kept_bytes(size + fit.features.width - fit.features.size)
+            features, sums = fit.cut(size, self.count, by_folds or held > 0)
+        if not by_folds:
+            return SummedBasis(basis, features, sums, self, held, dropped, compared, best_C=best_C)
+        del fit, sums, best_C  # folds have sums of their own
+        found = self._add_up(basis, features)
+        if not self.criterion.left_out:  # nothing else reads the columns
+            self.blocks.map(drop_rows_of_Z)
         return replace(found, dropped=dropped, sizes=compared)
+
+    def _compare_on_sample(self, basis: Basis, drawn: DrawnRows, largest: int) -> SummedBasis:
+        """Compare sizes on the ``drawn`` rows, then run over all rows once."""
+        with self.phases("select"):
+            blocks = drawn.as_data(self.blocks, 3 * (largest + 1))
+        fit = self._start_nested(blocks, basis, drawn)
+        with self.phases("sizes"), limited_blas():
+            size, compared, _ = choose_size(fit, self._candidates)
+            dropped = fit.taken - fit.features.size
+            compared["rows"] = len(drawn.rows)
+            compared["note"] = note_of_size(fit, size, compared, self.blocks.n_rows)
+            single = fit.in_single and self.blocks.n_rows * size**2 >= nested.WORK_FOR_SINGLE
+            features = replace(fit.features.first(size), keep=False, single=single)
+        del fit, blocks  # the columns that they keep
+        return replace(self._add_up(basis, features), dropped=dropped, sizes=compared)
+
+    def _start_nested(
+        self, blocks: RowBlocks, basis: Basis, drawn: DrawnRows | None = None
+    ) -> nested.NestedFit:
+        given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
+        return start_nested(blocks, *given, self.criterion.seed)
+
+    @property
+    def _candidates(self) -> Array:
+        return np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
 
     def _double_size(
         self, points_of: Callable[[int], Basis], first: int, largest: int
     ) -> SummedBasis:
         """Choose, sum and solve anew at sizes that double, until that hardly pays."""
-        C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-        by_loo = replace(self, criterion=Criterion(C, "loo", True, seed=self.criterion.seed))
+        criterion = Criterion(self._candidates, "loo", True, seed=self.criterion.seed)
+        by_loo = replace(self, criterion=criterion)
 
         def sum_and_solve(size: int) -> SummedBasis:
             summed = by_loo.sum_size(points_of, size)
@@ -244,13 +264,13 @@ class SparseProblem:
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
             by = replace(by, basis_rows=rows_inside(self.blocks, chosen[chosen >= 0]))
-        by = replace(by, known=summed.judged)
+        by = replace(by, known=summed.best_C)
         with self.phases("solve"), limited_blas(features.width):
             solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
         if features.single and self._lost_too_much(summed, solution):
             exact = self._add_up(basis, replace(features, single=False))
             return self.solve(replace(exact, dropped=summed.dropped, sizes=summed.sizes))
-        held = summed.kept or 8 * self.blocks.n_rows * features.width * features.in_state
+        held = summed.kept_bytes or 8 * self.blocks.n_rows * features.width * features.in_state
         details: dict[str, Any] = {"dropped": summed.dropped, "selection": basis.report}
         if summed.sizes is not None:
             details["sizes"] = dict(summed.sizes)
@@ -259,6 +279,7 @@ class SparseProblem:
                 details["notes"] = [note, *solution.details.get("notes", ())]
         return replace(
             solution,
+            basis=basis,
             features=replace(features, in_state=False, single=False, keep=False),
             sums=summed.sums,
             bytes=held + 8 * 4 * (features.width + 2) ** 2,
@@ -311,7 +332,7 @@ def solve_sums(
     by_loo, some_rows = several and criterion.name == "loo", draws_rows(blocks, features.width)
     if (by_loo or not several) and some_rows:
         return solve_by_some_rows(blocks, equations, criterion)
-    # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
+    # If nearly all rows are points, 1 - leverage cancels: solve in the dual.
     share = 0.5 if blocks.n_rows <= _ROWS_FOR_DUAL else 0.95
     if (
         features.width > share * blocks.n_rows
@@ -325,11 +346,11 @@ def solve_sums(
         models = model_at(equations, float(candidates[0]))
     # as much as tiles may take, which follows the budget
     room = min(_KEEP_LOO_BYTES, get_config()["working_memory"] * 2**20)
-    kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room and criterion.left_out
+    fits = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room and criterion.left_out
     curve = None
     if by_loo:
-        asked: Any = {"basis_rows": criterion.basis_rows, "judge": criterion.judge}
-        curve = left_out_errors(blocks, equations, models, keep=kept, **asked)
+        asked: Any = {"basis_rows": criterion.basis_rows, "loss": criterion.loss}
+        curve = left_out_errors(blocks, equations, models, keep=fits, **asked)
     elif several:
         curve = models.gcv(equations)
         if len(curve) > 1 and not np.isfinite(curve).any():
@@ -341,15 +362,15 @@ def solve_sums(
         chosen = replace(criterion, C=C, known=None)
         found = solve_by_some_rows(blocks, equations, chosen, model)
         return replace(found, curve=curve, error=float(curve[best]))
-    # triangular solves at one C lose fewer digits than the inverse in the models, and than
-    # eigenvalues next to the square of a penalised bias's column, which may be large
+    # At one C, triangular solves are more exact than the inverse in `models`. They are also more
+    # exact than eigenvalues beside a penalised bias, whose column may be large.
     by_models = several and features.constant is None
     theta = models.theta(best) if by_models else theta_at(equations, C)
     if criterion.left_out:
-        if not (by_loo and kept):
+        if not (by_loo and fits):
             model = replace(models, weights=models.weights[:, [best]])
             left_out_errors(blocks, equations, model, keep=True)
-        (left_out,) = blocks.collect(pop_left_out, best if by_loo and kept else 0)
+        (left_out,) = blocks.collect(pop_left_out, best if by_loo and fits else 0)
     error = np.nan if curve is None else float(curve[best])
     return equations.solution(theta, C, left_out=left_out, curve=curve, error=error)
 

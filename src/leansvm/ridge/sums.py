@@ -122,3 +122,13 @@ def moments_of_targets(block: Block, shift: Array) -> Array:
 def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
     keep_rows_of_Z(block, features, shift)
     return _gram_of_block(block, features, shift)
+
+
+def added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Add up products of blocks in double precision, in the memory of the first."""
+    return tuple(
+        np.add(x, y, out=x if x.dtype == np.float64 else None, dtype=np.float64)
+        if isinstance(x, np.ndarray)
+        else x + y
+        for x, y in zip(a, b, strict=True)
+    )

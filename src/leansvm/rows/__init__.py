@@ -39,7 +39,6 @@ from leansvm.rows._files import Dataset, open_dataset
 from leansvm.rows._order import (
     MergedRows,
     WeightedSample,
-    canonical_order,
     merge_equal_rows,
     order_of,
     points_among,
@@ -66,7 +65,6 @@ __all__ = [
     "Targets",
     "WeightedSample",
     "available_memory",
-    "canonical_order",
     "check_budget",
     "check_points",
     "class_numbers",

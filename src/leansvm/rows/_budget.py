@@ -110,9 +110,10 @@ def tiles_within(cache_size: float | str) -> Any:
 
 
 def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
-    """Rows of a tile on the host: tall tiles make sums of r x r results fast.
+    """Rows of a tile on the host.
 
-    Every thread gets the same number of tiles, and taller tiles than needed gain nothing.
+    Tiles are tall, because then fewer r x r sums have to be added. Every thread gets equally many,
+    so they are no taller than that needs.
     """
     if n_rows <= 1:
         return 1

@@ -34,7 +34,7 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.linalg import canonical_csr
-from leansvm.rows._blocks import Block, MemoryBlocks, RowBlocks, class_numbers, declare
+from leansvm.rows._blocks import Block, RowBlocks, class_numbers, declare
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -84,11 +84,6 @@ def order_of(blocks: RowBlocks, by_values: bool = False) -> RowOrder:
     weight = np.ones(len(order)) if weight is None else weight[order]
     blocks.orders[by_values] = RowOrder(order[weight > 0], weight[weight > 0], ends)
     return blocks.orders[by_values]
-
-
-def canonical_order(X: Any, Y: NDArray[Any]) -> Rows:
-    """Return an order of rows that depends on their values alone, not on their places or units."""
-    return order_of(MemoryBlocks(X, Y), by_values=True).rows
 
 
 @declare("X", "y", "weight")

@@ -154,3 +154,20 @@ def _training_block(fitted: FittedTable, targets: Any, X: Any, y: Any) -> Array:
     """Return the features of training rows: means of the target are those of other folds."""
     Y = targets_of(targets(y, None)[0], len(y)) if fitted.means else None
     return fitted.encode(open_table(X), Y)
+
+
+def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
+    """Compare number and names of the features with those of the fit."""
+    if "table_" in vars(estimator):
+        return  # the encoder finds its columns by their names
+    if n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {n_features} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input."
+        )
+    known = getattr(estimator, "feature_names_in_", None)
+    if names is not None and known is not None and list(known) != list(names):
+        raise ValueError(
+            f"The feature names should match those that were passed during fit: {list(known)}, "
+            f"got {list(names)}."
+        )

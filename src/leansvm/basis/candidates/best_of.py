@@ -18,7 +18,7 @@ from leansvm._accelerated import put
 from leansvm._array_api import foreign_namespace, rows_at, to_host, zeros
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis.cholesky.growing import FactorRows, start, total_and_largest
-from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep, go_on
+from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare, row_weights
 
@@ -93,7 +93,7 @@ class Candidates(ABC):
         self.start()
 
     @abstractmethod
-    def choose(self, on_step: OnStep = go_on) -> Basis:
+    def choose(self, on_step: OnStep) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
 
     @abstractmethod
@@ -140,7 +140,7 @@ class OneByOne(Candidates):
     def report(self, gains: Array) -> dict[str, Any]:
         """Return what to report besides the gains of the chosen rows and the reason to stop."""
 
-    def choose(self, on_step: OnStep = go_on) -> Basis:
+    def choose(self, on_step: OnStep) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
         pool, k, stop = self.pool, 0, "n_basis"
         indices, taken = np.empty(self.capacity, np.intp), np.empty(self.capacity)

@@ -37,7 +37,7 @@ from leansvm.basis.cholesky.growing import (
     factor_rows,
     residual_of,
 )
-from leansvm.basis.selector import Basis, Fit, OnStep, go_on
+from leansvm.basis.selector import Basis, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare
 
@@ -70,7 +70,7 @@ class Rounds(Candidates):
         self._gain = np.empty(self.capacity)
         self._L = np.zeros((self.capacity, self.capacity))
 
-    def choose(self, on_step: OnStep = go_on) -> Basis:
+    def choose(self, on_step: OnStep) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
         ridge, stop = self.ridge, None if self.capacity else "n_basis"
         self.draw(0)
