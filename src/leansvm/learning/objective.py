@@ -19,7 +19,7 @@ part, and is sent what follows from the whole sum:
     step  rows get              rows yield                 points get     points yield
     1     -                     sums of K's columns        -              L^-1
     2     L^-T, means           Phi'Phi, Y'Phi             -              -
-    3     R^-T, P'Y             S; P times a, c and both   R^-1           N^-1
+    3     R^-T, P'Y             S, P'a, P'cP and others    R^-1           N^-1
     4     factors of P, c P     derivatives through        A', U',        derivatives by lam
           and [a, E, root(s)]   k(X, Z)                    P'cP N^-1      and through k(Z, Z)
 """
