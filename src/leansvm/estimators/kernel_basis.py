@@ -16,7 +16,7 @@ from leansvm.basis.choose import resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BasisData, BasisMachine
-from leansvm.estimators.machine import COUNT, POSITIVE, SHARE, Run, running, stored
+from leansvm.estimators.machine import COUNT, POSITIVE, SHARE, running, stored
 from leansvm.estimators.publish import publish_kernel
 from leansvm.estimators.read import validate
 from leansvm.estimators.targets import any_targets
@@ -146,7 +146,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
                 budget=budget,
             )
             fitted = self._learn_kernel(data, run)
-            basis = self._chooser(data, fitted, run)(size)
+            fit = Fit(float(self.C), refit=refit) if looks else None
+            basis = self._chooser(data, fitted.kernel, run, fit=fit)(size)
             features = whiten(fitted.kernel, basis.rows, basis.points(fitted.kernel), basis.L)
             features, kept = replace(features, L=to_host(features.L)), features.kept
             publish_kernel(self, fitted)
@@ -156,9 +157,6 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
             self.normalization_ = inverse_transpose(features.L)
             self._features = features
         return self
-
-    def _pilot(self, data: BasisData, problem: Any, run: Run) -> Fit:
-        return Fit(float(self.C), refit=refit)
 
     def transform(self, X: Any) -> Any:
         """Evaluate the features.

@@ -52,6 +52,11 @@ class BasisData(TrainingData):
     auto: bool  # whether the fit chooses the number of points
     budget: int  # bytes that blocks may keep
 
+    @property
+    def uses_targets(self) -> bool:
+        """Whether the selector looks at the residuals of a model, for which it needs a C."""
+        return isinstance(self.selector, BasisSelector) and self.selector.uses_targets
+
 
 class KernelMachine(Machine):
     """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept.
@@ -136,7 +141,7 @@ class KernelMachine(Machine):
                     f"with kernel='auto'."
                 )
             kernel = Kernel(chosen, gamma=gamma, degree=self.degree, coef0=self.coef0)
-            return FittedKernel(kernel)
+            return FittedKernel(kernel, chosen)
         table, given = data.attributes.get("table_"), not isinstance(self.C, str | KFoldSums)
         C = (float(np.min(run.criterion.C)), float(np.max(run.criterion.C)))
         hook, bias_penalty = run.hook("learning-step", 0.5), self._bias_penalty()
@@ -233,6 +238,7 @@ class BasisMachine(KernelMachine):
     _fits_where_rows_are = True
     _fits_sources = True
     _last_size: ClassVar[int] = LAST_SIZE  # the largest that n_basis="auto" tries
+    regularizer: str = "rkhs"  # of machines without this parameter
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "basis": [str, BasisSelector, "array-like"],
         "n_basis": [COUNT, SHARE, StrOptions({"auto"})],
@@ -264,20 +270,19 @@ class BasisMachine(KernelMachine):
         return 4.3e-10 * n_rows * points**2
 
     def _chooser(
-        self, data: BasisData, problem: Any, run: Run, selector: Any = None, **options: Any
+        self, data: BasisData, kernel: Kernel, run: Run, selector: Any = None, **options: Any
     ) -> Callable[[int], Basis]:
-        """Return a function: number of points -> `Basis`, by the user's selector or another one."""
-        if selector is None:  # once in a fit; a pilot has a selector of its own
-            selector = data.selector
-            if getattr(self, "regularizer", "rkhs") == "rkhs":
-                check_definite(data.rows, problem.kernel)
-        if isinstance(selector, BasisSelector) and selector.uses_targets:
-            options["fit"] = self._pilot(data, problem, run)
+        """Return a function: number of points -> `Basis`, by the user's selector or another one.
+
+        ``options`` are those of `choose`: the ``fit`` that a selector looks at, ``earlier`` points.
+        """
+        if selector is None and self.regularizer == "rkhs":  # once in a fit, not for a pilot
+            check_definite(data.rows, kernel)
         return partial(
             choose,
             data.rows,
-            problem.kernel,
-            selector,
+            kernel,
+            data.selector if selector is None else selector,
             select_on=self.select_on,
             budget=data.budget,
             random_state=self.random_state,
@@ -353,11 +358,12 @@ class SparseMachine(Mergeable, BasisMachine):
             1 if folds is None else folds.count(data.X.shape[0]),
             unmerged,
         )
-        options, n_earlier = {}, 0
+        earlier, n_earlier = None, 0
         if self.warm_start and "support_" in vars(self):
-            options["earlier"] = self._earlier_basis(data.rows)
-            n_earlier = options["earlier"].rows.shape[0]
-        chooser = self._chooser(data, problem, run, **options)
+            earlier = self._earlier_basis(data.rows)
+            n_earlier = earlier.rows.shape[0]
+        fit = self._pilot(data, problem, run) if data.uses_targets else None
+        chooser = self._chooser(data, kernel.kernel, run, fit=fit, earlier=earlier)
         if data.auto:
             return problem.sum_best_size(chooser, data.selector, data.size, n_earlier)
         return problem.sum_size(chooser, data.size)
@@ -370,7 +376,7 @@ class SparseMachine(Mergeable, BasisMachine):
         C = problem.criterion.C
         if np.ndim(C) == 1:
             pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
-            chooser = self._chooser(data, problem, run, RandomBasis())
+            chooser = self._chooser(data, problem.kernel, run, RandomBasis())
             C = pilot.solve(pilot.sum_size(chooser, min(_PILOT_SIZE, data.n_positive))).C
         return Fit(float(C), problem.bias_penalty, refit=refit)
 

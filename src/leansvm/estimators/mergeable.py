@@ -81,7 +81,7 @@ class Mergeable(Machine):
             known = state.attributes() | ({} if self._classifies else {"_spread": state.spread()})
             shape = state.sums.n_outputs, 0  # no rows
             data = TrainingData(state.points, None, None, *shape, attributes=known)
-            kernel = FittedKernel(state.features.kernel)
+            kernel = FittedKernel(state.features.kernel, state.features.kernel.given)
             basis = Basis(state.selected, state.features.points)
             found: Any = {"features": state.features, "sums": state.sums, "basis": basis}
             publish(self, data, kernel, replace(solution, **found))

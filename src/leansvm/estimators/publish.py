@@ -105,7 +105,7 @@ def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
         vars(estimator).pop(name, None)
         if value is not None:
             setattr(estimator, name, value)
-    estimator.kernel_, estimator.gamma_ = fitted.kernel.given, fitted.kernel.scales
+    estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
     estimator.clip_ = fitted.kernel.clip
     estimator._batch_parameters = {}
     for name in _OF_BATCHES:

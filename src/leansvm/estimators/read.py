@@ -237,7 +237,7 @@ def _read_arrays(
         Y = read_numbers(scratch, y, given, reset)
     if isinstance(X, TableRows):
         X = encoded(scratch, X, Y, own)
-    elif not batch and has_means(scratch):
+    elif not (reset or batch) and has_means(scratch):
         X = scratch.table_.training_rows(table, Y, own).astype(X.dtype)
     shape = Y.shape[1], int(np.count_nonzero(given)), count
     return TrainingData(X, Y, like_rows(given, X), *shape, class_weight=class_weight)

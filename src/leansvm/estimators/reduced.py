@@ -103,7 +103,8 @@ class ReducedMachine(BasisMachine):
             run.hook("newton-iteration"),
             compares,
         )
-        choose, size, basis = self._chooser(data, problem, run), data.size, None
+        fit = self._pilot(data, problem, run) if data.uses_targets else None
+        choose, size, basis = self._chooser(data, kernel.kernel, run, fit=fit), data.size, None
         if data.auto:
             size = problem.largest_size(size)
         if not data.auto or (data.selector.nested and not data.selector.state_columns(size)):
@@ -115,7 +116,7 @@ class ReducedMachine(BasisMachine):
 
     def _solve_path(self, data: BasisData, plan: ReducedPlan, run: Run) -> list[Solution]:
         """Solve at the best C, or at every C of a path."""
-        path = np.atleast_1d(run.criterion.C)
+        path = run.criterion.candidates
         if plan.basis is None:
             return plan.problem.fit_each_size(plan.choose, plan.size, path).path
         return plan.problem.fit(plan.basis, path, grows=data.auto).path
@@ -123,9 +124,9 @@ class ReducedMachine(BasisMachine):
     def _pilot(self, data: BasisData, problem: ReducedProblem, run: Run) -> Fit:
         C = self.C
         if not isinstance(C, Real):
-            chooser = self._chooser(data, problem, run, RandomBasis())
+            chooser = self._chooser(data, problem.kernel, run, RandomBasis())
             few = problem.select(chooser, min(PILOT_SIZE, data.rows.n_rows))
-            C = problem.best_C(few, np.atleast_1d(run.criterion.C))
+            C = problem.best_C(few, run.criterion.candidates)
         penalty, loss = problem.bias_penalty, problem.loss
         return Fit(float(C), penalty, loss, self.regularizer, self._classifies, refit)
 

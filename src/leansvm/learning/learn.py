@@ -26,7 +26,7 @@ from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases
 from leansvm.kernels import Kernel
 from leansvm.learning.guard import ROWS_PER_FEATURE, ROWS_TO_TRUST, choose_scales
-from leansvm.learning.sample import draw_sample, raw_kernel
+from leansvm.learning.sample import ScaleSample, draw_sample, raw_kernel
 from leansvm.learning.search import (
     ALONE,
     FIRST,
@@ -77,6 +77,7 @@ class FittedKernel:
     """
 
     kernel: Kernel  # of raw features; if a mixture was learned, what is left of it
+    name: Any  # ``kernel_``: the name as it was given, a mixture, or the user's function
     # How fast the kernel changes per standard deviation of a feature: sqrt(gamma) (laplacian:
     # gamma) times the deviation, times the weight of the part. Of several parts the largest; scaled
     # so that the largest feature has 1. None if all features share one gamma.
@@ -125,7 +126,7 @@ def learn_kernel(
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     if blocks.n_features > WIDE and is_text(blocks):
         name, gamma, found = text_kernel(blocks, kernels, bias_penalty, budget, rng)
-        return FittedKernel(Kernel(name, gamma=gamma), None, found)
+        return FittedKernel(Kernel(name, gamma=gamma), name, report=found)
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
@@ -135,16 +136,18 @@ def learn_kernel(
         last = last._replace(rows=max(last.rows, min(wanted, _LARGEST_SAMPLE)))
         usual: Any = {"free_bias": bias_penalty == 0, "budget": budget // 2, "mixture": several}
         sample = draw_sample(blocks, last.rows, rng, **usual, groups=groups, numeric=numeric)
-    single = len(sample.X) > ROWS_IN_DOUBLE and not fast
-    given = sample, bias_penalty, budget // 2, progress, last, single
-    search = ScaleSearch(*given, blas_threads(), most_points, blocks.place)
-    report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": None}
-    if sample.n_plain == 0:
-        report["fallback"] = "all features are constant"
-    elif not sample.Y.any():
-        report["fallback"] = "the targets are constant"
-    elif len(sample.X) < _ROWS_TO_LEARN:
-        report["fallback"] = f"there are fewer than {_ROWS_TO_LEARN} different rows"
+    search = ScaleSearch(
+        sample,
+        bias_penalty,
+        budget=budget // 2,
+        progress=progress,
+        last=last,
+        single=len(sample.X) > ROWS_IN_DOUBLE and not fast,
+        threads=blas_threads(),
+        most_points=most_points,
+        place=blocks.place,
+    )
+    report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _nothing_to_learn(sample)}
     if report["fallback"] is not None:
         plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
         if several and len(sample.X) >= _FEWEST_FOR_LINE and _is_line(search, plain):
@@ -175,6 +178,16 @@ def learn_kernel(
         with phases("drop"):
             scales = scales if progress.stopped else _drop_idle(search, scales)
     return _learned(scales, search, report, phases.seconds)
+
+
+def _nothing_to_learn(sample: ScaleSample) -> str | None:
+    """Return why nothing can be learned from these rows; None if something can."""
+    if sample.n_plain == 0:
+        return "all features are constant"
+    if not sample.Y.any():
+        return "the targets are constant"
+    few = len(sample.X) < _ROWS_TO_LEARN
+    return f"there are fewer than {_ROWS_TO_LEARN} different rows" if few else None
 
 
 def _is_line(search: ScaleSearch, kernels: Sequence[str]) -> bool:
@@ -281,4 +294,4 @@ def _learned(
     seen, idle = np.stack(sample.units.ends), ~sample.units.varies
     idle[dropped] = True
     seen[:, idle] = [[-np.inf], [np.inf]]
-    return FittedKernel(Kernel(kernel, gamma=gamma, clip=clip), shown, report, seen)
+    return FittedKernel(Kernel(kernel, gamma=gamma, clip=clip), kernel, shown, report, seen)

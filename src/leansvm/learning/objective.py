@@ -19,7 +19,7 @@ part, and is sent what follows from the whole sum:
     step  rows get              rows yield                 points get     points yield
     1     -                     sums of K's columns        -              L^-1
     2     L^-T, means           Phi'Phi, Y'Phi             -              -
-    3     R^-T, P'Y             S; P times a, c and both   R^-1           N^-1
+    3     R^-T, P'Y             S, P'a, P'cP and others    R^-1           N^-1
     4     factors of P, c P     derivatives through        A', U',        derivatives by lam
           and [a, E, root(s)]   k(X, Z)                    P'cP N^-1      and through k(Z, Z)
 """
@@ -163,7 +163,8 @@ class LooObjective:
         """
         found, xp = self._solve(gamma, lam, omega), self.xp
         inv_R, YP = found.inv_R, found.YP
-        inv_Rt, PY = (xp.astype(A, self.dtype, copy=False) for A in (inv_R.T, YP.T))
+        inv_Rt = xp.astype(inv_R.T, self.dtype, copy=False)
+        PY = xp.astype(YP.T, self.dtype, copy=False)
         # the inverse of N = L R is found while rows are worked on
         sums, inv_N = self._sum(found.rows, (inv_Rt, PY), found.points, inv_R)
         S, Pa, PcP, weighted, root_a = sums
@@ -233,7 +234,8 @@ class LooObjective:
         points, rows = self._points(mixture, lam), [*map(self._rows, self.tiles, repeat(of_rows))]
         (means,), inv_L = self._sum(rows, None, points, None)
         means /= self.total
-        to_rows = [self.xp.astype(A, self.dtype, copy=False) for A in (inv_L.T, means)]
+        inv_Lt = self.xp.astype(inv_L.T, self.dtype, copy=False)
+        to_rows = inv_Lt, self.xp.astype(means, self.dtype, copy=False)
         (H, YPhi), _ = self._sum(rows, to_rows, points, None)
         inv_R = inverse_factor(H + lam * self.eye, self.eye)
         return _Solved(points, rows, mixture, inv_L, means, inv_R, YPhi @ inv_R.T)

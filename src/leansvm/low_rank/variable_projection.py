@@ -127,7 +127,7 @@ class LowRankProblem:
         sums = add_up(self.blocks, basis, shift, self.count)
         if final and not np.ndim(criterion.C):
             return solve_sums(self.blocks, basis, sums, free_bias, criterion)
-        candidates = Criterion(np.atleast_1d(criterion.C), criterion.name)
+        candidates = Criterion(criterion.candidates, criterion.name)
         scored = solve_sums(self.blocks, basis, sums, free_bias, candidates)
         if not (final and criterion.left_out):
             return scored

@@ -63,7 +63,7 @@ def solve_by_some_rows(
     if several:
         if known is not None and criterion.loss != "squared":  # by which sizes were compared
             known = replace(known, model=None)
-        found = search(equations, np.asarray(criterion.C, dtype=np.float64), errors, known)
+        found = search(equations, criterion.candidates, errors, known)
         C, model, curve = found.C, found.model, found.curve
     else:
         C = float(np.asarray(criterion.C))

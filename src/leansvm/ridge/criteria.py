@@ -88,6 +88,11 @@ class Criterion:
     basis_rows: Rows | None = None  # rows that are basis points (`criteria`)
     known: ChosenC | None = None  # the best C, if comparing sizes has found it
 
+    @property
+    def candidates(self) -> Array:
+        """The values of C: one, or those to compare."""
+        return np.atleast_1d(np.asarray(self.C, dtype=np.float64))
+
 
 # ---------------------------------------------------------------------------- which rows count
 

@@ -175,11 +175,10 @@ def solve_in_dual(blocks: RowBlocks, equations: NormalEquations, criterion: Crit
     Y, weight = blocks.targets_of(np.arange(blocks.n_rows))
     weight = np.ones(len(Y)) if weight is None else weight
     used = np.flatnonzero(weight > 0)
-    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     basis_rows = criterion.basis_rows
     if basis_rows is not None:
         basis_rows = np.flatnonzero(np.isin(used, basis_rows))
-    K, terms = Phi[used] @ Phi[used].T, (Y[used], weight[used], candidates, bias_penalty)
+    K, terms = Phi[used] @ Phi[used].T, (Y[used], weight[used], criterion.candidates, bias_penalty)
     options: Any = {"count": equations.count, "basis_rows": basis_rows, "loss": criterion.loss}
     every = solve_for_every_C(K, *terms, criterion.name, **options)
     left_out = np.full(Y.shape, np.nan)

@@ -14,7 +14,9 @@ its values at some rows tell.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,6 @@ from leansvm.ridge.criteria import (
 from leansvm.ridge.equations import (
     MomentRows,
     NormalEquations,
-    RidgeModels,
     drop_rows_of_Z,
     keep_rows_of_Z,
     models_of_C,
@@ -98,6 +99,7 @@ class NestedFit:
     may_use_single: bool  # whether there will be enough work for single precision
     taken: int = 0  # points that were looked at
     equations: NormalEquations = field(init=False)
+    errors: Callable[..., Array] = field(init=False)  # of models: `left_out_errors` at this size
     in_single: bool = False  # whether rounding kernel values to float32 changes nothing
 
     def extend(self, size: int) -> None:
@@ -136,6 +138,8 @@ class NestedFit:
         gram[last:, :last], gram[last:, last:] = gram[:last, last:].T, rest
         self.sums = Sums(shift, gram, old.n_outputs, float(gram[-1, -1]))
         self.equations = normal_equations(self.sums, self.features, self.free_bias)
+        given = self.left_out_blocks, self.equations
+        self.errors = partial(left_out_errors, *given, basis_rows=self.basis_rows)
 
     def best_C(self, candidates: Array, near: float | None = None) -> ChosenC:
         """Return the best C of all points; with many points the best one near a known C.
@@ -145,13 +149,13 @@ class NestedFit:
         size = self.features.size  # 0 if all points were dropped
         if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
             models, clear = models_of_C(self.equations, candidates), True
-            curve = self._errors(models)
+            curve = self.errors(models)
             best = first_of_the_best(curve)
             found = ChosenC(float(curve.min()), float(candidates[best]), curve)
         else:
             known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
             with limited_blas(self.features.width):
-                found = search(self.equations, candidates, self._errors, known)
+                found = search(self.equations, candidates, self.errors, known)
             assert found.model is not None
             models, best = found.model, 0
             clear = found.model.upper  # without a triangular factor, 1/C was lost in rounding
@@ -162,10 +166,6 @@ class NestedFit:
             return found
         self._return_to_double()
         return self.best_C(candidates, near)
-
-    def _errors(self, models: RidgeModels, **options: Any) -> Array:
-        options = {"basis_rows": self.basis_rows} | options
-        return left_out_errors(self.left_out_blocks, self.equations, models, **options)
 
     def errors_of_sizes(
         self, sizes: Rows, C: float, known: ChosenC | None = None, **options: Any
@@ -180,14 +180,14 @@ class NestedFit:
             inside = np.arange(len(known.model.z))[:, None] < first
             models = replace(known.model, weights=inside.astype(np.float64))
             with limited_blas(self.features.width):
-                return self._errors(models, keep=True, **options)
+                return self.errors(models, keep=True, **options)
         try:
             models = models_of_sizes(self.equations, C, sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
             if not self.features.single:
                 raise
         else:
-            errors = self._errors(models, keep=True, **options)
+            errors = self.errors(models, keep=True, **options)
             if not (self.may_use_single or self.features.single):
                 return errors
             if self._check_precision(models.theta(len(sizes) - 1), errors[-1]):

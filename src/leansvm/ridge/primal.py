@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn._config import get_config
 
 from leansvm._accelerated import doubles_are_fast
@@ -52,7 +51,6 @@ from leansvm.ridge.sums import FIRST_ROWS, MATRICES, Sums, add_up, check_memory,
 from leansvm.rows import DrawnRows, RowBlocks, draw_for_all, points_within, total_weight
 from leansvm.solution import Solution
 
-Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
 _ROWS_FOR_DUAL = 2000  # beyond, an eigen-decomposition of all rows is slow
 _NO_ROOM = (
@@ -190,9 +188,11 @@ class SparseProblem:
 
     def _compare_on_all_rows(self, basis: Basis) -> SummedBasis:
         """Compare sizes by the sums over all rows, which are also those of the chosen size."""
-        fit, by_folds = self._start_nested(self.blocks, basis), self.criterion.name == "kfold"
+        given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices
+        fit = start_nested(self.blocks, *given, seed=self.criterion.seed)
+        by_folds = self.criterion.name == "kfold"
         with self.phases("sizes"), limited_blas():
-            size, compared, best_C = choose_size(fit, self._candidates)
+            size, compared, best_C = choose_size(fit, self.criterion.candidates)
             dropped = fit.taken - fit.features.size
             best_C = replace(
                 best_C,
@@ -214,9 +214,10 @@ class SparseProblem:
         """Compare sizes on the ``drawn`` rows, then run over all rows once."""
         with self.phases("select"):
             blocks = drawn.as_data(self.blocks, 3 * (largest + 1))
-        fit = self._start_nested(blocks, basis, drawn)
+        given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
+        fit = start_nested(blocks, *given, self.criterion.seed)
         with self.phases("sizes"), limited_blas():
-            size, compared, _ = choose_size(fit, self._candidates)
+            size, compared, _ = choose_size(fit, self.criterion.candidates)
             dropped = fit.taken - fit.features.size
             compared["rows"] = len(drawn.rows)
             compared["note"] = note_of_size(fit, size, compared, self.blocks.n_rows)
@@ -225,21 +226,11 @@ class SparseProblem:
         del fit, blocks  # the columns that they keep
         return replace(self._add_up(basis, features), dropped=dropped, sizes=compared)
 
-    def _start_nested(
-        self, blocks: RowBlocks, basis: Basis, drawn: DrawnRows | None = None
-    ) -> nested.NestedFit:
-        given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
-        return start_nested(blocks, *given, self.criterion.seed)
-
-    @property
-    def _candidates(self) -> Array:
-        return np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-
     def _double_size(
         self, points_of: Callable[[int], Basis], first: int, largest: int
     ) -> SummedBasis:
         """Choose, sum and solve anew at sizes that double, until that hardly pays."""
-        criterion = Criterion(self._candidates, "loo", True, seed=self.criterion.seed)
+        criterion = Criterion(self.criterion.candidates, "loo", True, seed=self.criterion.seed)
         by_loo = replace(self, criterion=criterion)
 
         def sum_and_solve(size: int) -> SummedBasis:
@@ -339,7 +330,7 @@ def solve_sums(
         and abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n  # not a batch of them
     ):
         return solve_in_dual(blocks, equations, criterion)
-    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    candidates = criterion.candidates
     if several or not len(equations.c):  # no function but the bias has no triangular factor
         models = models_of_C(equations, candidates, blocks.place)
     else:
@@ -379,7 +370,7 @@ def _solve_by_folds(
     blocks: RowBlocks, features: FeatureMap, sums: FoldSums, free_bias: bool, criterion: Criterion
 ) -> Solution:
     """Choose C by the errors on left-out folds, then solve from the sums over all rows."""
-    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    candidates = criterion.candidates
     if np.count_nonzero(sums.grams[:, -1, -1]) + bool(sums.base[-1, -1]) < 2:
         # a batch of a row or two: nothing to leave out yet
         gcv = Criterion(candidates, "gcv", criterion.left_out, seed=criterion.seed)
