@@ -389,12 +389,14 @@ def test_report():
 
 def test_a_small_budget_means_smaller_steps_or_a_refusal():
     X, y = friedman(n=2500)
-    small = learn(X, y, budget=40 * 2**20)
+    small = learn(X, y, budget=54 * 2**20)
     assert (small.report["rows"], small.report["points"]) == FIRST[:2]
     assert learn(X, y).report["rows"] == 2500
     with pytest.raises(MemoryError, match="rows with 5 features"):
         learn(X, y, budget=10_000)
-    with pytest.raises(MemoryError, match="a kernel on 1,500 rows and 200 points"):
+    with pytest.raises(MemoryError, match="its kernel on 1,500 rows and 200 points"):
+        learn(X, y, budget=2_000_000)
+    with pytest.raises(MemoryError, match=r"cache_size allows 2\.0 MB"):  # all of it
         learn(X, y, budget=2_000_000)
 
 

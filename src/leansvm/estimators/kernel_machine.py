@@ -150,7 +150,7 @@ class KernelMachine(Machine):
                 data.blocks() if data.rows is None else data.rows,
                 MIXTURE if self.kernel == "auto" else (self.kernel,),
                 bias_penalty=bias_penalty,
-                budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
+                budget=resolve_cache_size(self.cache_size),
                 random_state=self.random_state,
                 on_iteration=hook,
                 most_points=data.size if isinstance(data, BasisData) and not data.auto else None,

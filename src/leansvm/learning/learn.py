@@ -26,7 +26,7 @@ from leansvm._parallel import blas_threads, limited_blas
 from leansvm._phases import Phases
 from leansvm.kernels import Kernel
 from leansvm.learning.guard import ROWS_PER_FEATURE, ROWS_TO_TRUST, choose_scales
-from leansvm.learning.sample import ScaleSample, draw_sample, raw_kernel
+from leansvm.learning.sample import SHARE, ScaleSample, draw_sample, raw_kernel
 from leansvm.learning.search import (
     ALONE,
     FIRST,
@@ -105,7 +105,7 @@ def learn_kernel(
     kernels: Sequence[str],  # one of LEARNABLE, or the parts of a mixture
     *,
     bias_penalty: float,  # 0: free bias; a positive number: its penalty; infinity: no bias
-    budget: int,  # bytes that may be allocated
+    budget: int,  # bytes of the whole fit
     random_state: int | np.random.RandomState | None,  # decides the sample and the basis
     on_iteration: OnIteration | None = None,
     most_points: int | None = None,  # that the model will have: narrow kernels need many
@@ -125,7 +125,7 @@ def learn_kernel(
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     if blocks.n_features > WIDE and is_text(blocks):
-        name, gamma, found = text_kernel(blocks, kernels, bias_penalty, budget, rng)
+        name, gamma, found = text_kernel(blocks, kernels, bias_penalty, 3 * budget // 4, rng)
         return FittedKernel(Kernel(name, gamma=gamma), name, report=found)
     several = len(kernels) > 1
     with phases("sample"):
@@ -134,12 +134,20 @@ def learn_kernel(
         many = blocks.n_rows > _MANY_ROWS
         wanted = _LARGEST_SAMPLE if many else _SAMPLE_PER_FEATURE * blocks.n_features
         last = last._replace(rows=max(last.rows, min(wanted, _LARGEST_SAMPLE)))
-        usual: Any = {"free_bias": bias_penalty == 0, "budget": budget // 2, "mixture": several}
-        sample = draw_sample(blocks, last.rows, rng, **usual, groups=groups, numeric=numeric)
+        sample = draw_sample(
+            blocks,
+            last.rows,
+            rng,
+            free_bias=bias_penalty == 0,
+            budget=int(SHARE * budget),
+            mixture=several,
+            groups=groups,
+            numeric=numeric,
+        )
     search = ScaleSearch(
         sample,
         bias_penalty,
-        budget=budget // 2,
+        budget=int(SHARE * budget),
         progress=progress,
         last=last,
         single=len(sample.X) > ROWS_IN_DOUBLE and not fast,

@@ -59,7 +59,8 @@ class ScaledMixture:
             elif kernel == "linear":
                 right = (points * scale).T
             else:  # D = [x, 1, gamma'x^2] [-2 gamma z, gamma'z^2, 1]'
-                norms = (points * points) @ scale[:, None]
+                with np.errstate(invalid="ignore"):  # BLAS also computes with unused memory
+                    norms = (points * points) @ scale[:, None]
                 right = xp.concat([points * (-2 * scale), norms, xp.ones_like(norms)], axis=1).T
             self.parts.append((kernel, used, points, scale, right))
 

@@ -50,6 +50,7 @@ _QUANTILE_KNOTS, _FEWEST_VALUES = 64, 10  # of a quantile feature, and of the fe
 _END = 0.002  # shares of rows beyond which the curve is flat
 _SAME = 0.99  # with at least this correlation, a quantile feature adds nothing to its feature
 WAY_OUT = "Give gamma a number or an array, or raise cache_size."
+SHARE = 0.375  # of cache_size, for the sample and for a search: 3/4 for both, the rest for tiles
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,9 @@ def draw_sample(
     columns that the parts of a mixture see.
     """
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1) * (3 if mixture else 1)
-    what = f"A sample of rows with {blocks.n_features:,} features to learn scales from"
-    check_budget(row_bytes * min(blocks.n_rows, _SMALLEST_SAMPLE), budget, what, WAY_OUT)
+    what = f"A fit with a sample of rows with {blocks.n_features:,} features to learn scales from"
+    needed = row_bytes * min(blocks.n_rows, _SMALLEST_SAMPLE)
+    check_budget(needed, budget, what, WAY_OUT, SHARE)
     count = min(count, budget // row_bytes)
     X, Y, weight, unit, total, is_sparse = _drawn(blocks, count, rng, free_bias)
     units = clipped_units(X, weight, contain_zero=is_sparse, numeric=numeric)

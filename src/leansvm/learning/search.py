@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.learning.objective import TILE_VALUES, LooObjective
-from leansvm.learning.sample import WAY_OUT, ScaleSample
+from leansvm.learning.sample import SHARE, WAY_OUT, ScaleSample
 from leansvm.rows import check_budget
 
 Array = NDArray[np.float64]
@@ -151,8 +151,8 @@ class ScaleSearch:
         if needed > self.budget:
             if stage.points > FIRST.points:
                 return self.size_of(kernels, FIRST)
-            what = f"Learning a kernel on {n:,} rows and {points:,} points"
-            check_budget(needed, self.budget, what, WAY_OUT)
+            what = f"A fit that learns its kernel on {n:,} rows and {points:,} points"
+            check_budget(needed, self.budget, what, WAY_OUT, SHARE)
         return n, points
 
     def minimise(

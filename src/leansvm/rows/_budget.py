@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from math import isqrt
+from math import ceil, isqrt
 from types import ModuleType
 from typing import Any
 
@@ -174,9 +174,13 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes:.1f} TB"
 
 
-def check_budget(needed: int, budget: int, what: str, way_out: str) -> None:
-    """Raise MemoryError if ``needed`` exceeds ``budget``; say both numbers and what to do."""
+def check_budget(needed: int, budget: int, what: str, way_out: str, share: float = 1.0) -> None:
+    """Raise MemoryError if ``needed`` exceeds ``budget``; say both numbers and what to do.
+
+    ``share`` is the part of ``cache_size`` that the budget is: the numbers are those of all parts.
+    """
     if needed > budget:
+        needed, budget = ceil(needed / share), int(budget / share)
         raise MemoryError(
             f"{what} needs {format_bytes(needed)} ({needed:,} bytes), but cache_size allows "
             f"{format_bytes(budget)}. {way_out}"
