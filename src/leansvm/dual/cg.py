@@ -95,7 +95,7 @@ class Preconditioner:
         w, F = self._root * v, self._F
         if not F.shape[1]:
             return np.asarray(self._root * w)
-        with limited_blas(len(w)):
+        with limited_blas():  # bound by memory; threads of BLAS would spin into the tiles
             inner = self._inner.solve(np.asarray(to_host(F.T @ like_rows(w, F))))
             return np.asarray(self._root * (w - to_host(F @ like_rows(inner, F))))
 

@@ -154,7 +154,7 @@ class NestedFit:
             found = ChosenC(float(curve.min()), float(candidates[best]), curve)
         else:
             known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
-            with limited_blas(self.features.width):
+            with limited_blas():
                 found = search(self.equations, candidates, self.errors, known)
             assert found.model is not None
             models, best = found.model, 0
@@ -179,7 +179,7 @@ class NestedFit:
             first = sizes + self.features.width - self.features.size
             inside = np.arange(len(known.model.z))[:, None] < first
             models = replace(known.model, weights=inside.astype(np.float64))
-            with limited_blas(self.features.width):
+            with limited_blas():
                 return self.errors(models, keep=True, **options)
         try:
             models = models_of_sizes(self.equations, C, sizes)
