@@ -233,5 +233,5 @@ def test_the_docs_page_counts_rows_that_are_worse_by_more_than_chance(committed)
                 # std * sqrt(n / (n - 1)) / sqrt(n): the standard error of the mean
                 worse += difference > 2 * ours["std"] / (ours["n"] - 1) ** 0.5
     words = " ".join(page.split())
-    assert f"Of the {within} rows within tolerance, {repeated} have several trials" in words
-    assert f"in {worse} of these our mean is worse" in words
+    assert f"{repeated} of the {within} rows within tolerance have several trials" in words
+    assert f"In {worse} of these {repeated}, our mean is worse" in words

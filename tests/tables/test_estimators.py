@@ -258,6 +258,11 @@ def test_true_and_false_may_be_yes_and_no():
         Predictor(model).predict({"x": 0.0, "flag": "maybe", "c": "a"})
     found = Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})
     assert found == Predictor(model).predict({"x": 0.0, "flag": True, "c": "a"})
+    unknown = model.predict(frame.assign(flag=None))
+    for mark in ("NA", "?", " n/a ", ""):  # of missing values
+        np.testing.assert_array_equal(model.predict(frame.assign(flag=mark)), unknown)
+        found = Predictor(model).predict({"x": frame.x[0], "flag": mark, "c": "a"})
+        np.testing.assert_allclose(found, unknown[0])
 
 
 def test_a_learned_mixture_fits_the_same_model_again(learned):

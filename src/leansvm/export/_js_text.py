@@ -54,7 +54,7 @@ const number = (v, name) => {
 """
 TRUTH = """
 const truthOf = (v, name) => {
-  if (missing(v) || (typeof v === "string" && v.trim() === "")) return NaN;
+  if (missing(v) || (typeof v === "string" && isNone(v.trim()))) return NaN;
   const word = typeof v === "string" ? v.trim().toLowerCase() : null;
   if (v === true || v === 1 || YES.includes(word)) return 1;
   if (v === false || v === 0 || NO.includes(word)) return 0;

@@ -241,11 +241,12 @@ def levels(values: Values, name: str) -> list[str | None]:
 
 def truths(texts: list[str | None], name: str) -> list[str | None]:
     """Return yes and no, in several languages, as "True" and "False"; other texts are refused."""
-    found = {text: _MEANING.get(text.strip().lower()) for text in set(texts) if text is not None}
+    given = {text for text in texts if not is_none(text)}
+    found = {text: _MEANING.get(text.strip().lower()) for text in given if text is not None}
     for text, meaning in found.items():
         if meaning is None:
             _refuse(name, "yes/no values", repr(text))
-    return [None if text is None else found[text] for text in texts]
+    return [None if text is None else found.get(text) for text in texts]
 
 
 def meant(texts: set[str], known: Collection[str | None], are_numbers: bool) -> dict[str, Any]:
