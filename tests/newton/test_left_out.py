@@ -9,6 +9,7 @@ from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
 from leansvm.newton import left_out
 from leansvm.newton.left_out import leave_out, left_out_mistakes, left_out_residuals_of
+from leansvm.newton.matrix import factored
 from leansvm.newton.solver import NewtonSolver
 from leansvm.rows import MemoryBlocks
 
@@ -208,3 +209,12 @@ def test_left_out_residuals_are_published():
     model = ReducedSVR(n_basis=20, random_state=0).fit(X, X[:, 0] ** 2)
     assert model.loo_residuals_.shape == (150,)
     assert np.std(model.loo_residuals_) > np.std(X[:, 0] ** 2 - model.predict(X))
+
+
+def test_a_bias_without_points_and_without_curved_rows():
+    # nothing has a ridge here, and no residual is in the curved zone of the loss
+    assert np.all(np.diag(factored(np.zeros((2, 2)), np.zeros(2))) > 0)
+    y = 1e3 * np.random.default_rng(0).normal(size=12)
+    model = ReducedSVR(kernel="linear", gamma="scale", C="loo", loss="huber", delta=1e-8)
+    found = model.fit(np.zeros((12, 2)), y)
+    assert np.isfinite(found.loo_residuals_).all()

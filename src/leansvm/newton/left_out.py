@@ -225,8 +225,10 @@ class _WithoutRows:
         slopes: Array,  # of the loss that was minimised
         loss: Loss,
     ) -> None:
-        # a floor that doubles the ridge at most: without curved rows a free bias has none
-        self.floor = float(ridge.max(initial=0.0)) / max(float(np.square(Phi).sum()), _TINY)
+        # a floor that doubles the ridge at most: without curved rows a free bias has no curvature;
+        # if the bias is all there is, the ridge is zero
+        largest = float(ridge.max(initial=0.0)) or 1.0
+        self.floor = largest / max(float(np.square(Phi).sum()), _TINY)
         self.w = weight * loss.second_derivative(u) + self.floor
         self.A, self.Psi = factored((Phi * self.w[:, None]).T @ Phi, ridge), Phi.copy()
         right_solve_in_place(self.Psi, self.A)

@@ -280,7 +280,7 @@ def factored(gram: Any, ridge: Array, curvature: float = 1.0) -> Any:
         raise np.linalg.LinAlgError("Newton's matrix is not finite")
     diagonal = gram.diagonal() if on_host else xp.linalg.diagonal(gram)
     largest = curvature * float(xp.max(diagonal)) if gram.shape[0] else 0.0
-    noise = _EPS * max(largest, float(ridge.max(initial=0.0)))
+    noise = _EPS * (max(largest, float(ridge.max(initial=0.0))) or 1.0)
     while True:
         H = curvature * gram
         try:
