@@ -45,7 +45,7 @@ def test_the_map_has_the_least_log_loss_with_its_prior(has_offset):
             changes[-1] = 0.0
         z = scale * mapped(values, np.eye(4, 3) + changes / unit)
         log_p = log_softmax(log_expit(z), axis=1)
-        return -weight @ (targets * log_p).sum(axis=1) + 4.0 * np.square(changes).sum()
+        return -weight @ (targets * log_p).sum(axis=1) + 2.0 * np.square(changes).sum()
 
     expected = minimize(cost, np.eye(4, 3).ravel(), method="BFGS")
     B = class_map(values, labels, weight, has_offset)

@@ -134,20 +134,14 @@ def learn_kernel(
         many = blocks.n_rows > _MANY_ROWS
         wanted = _LARGEST_SAMPLE if many else _SAMPLE_PER_FEATURE * blocks.n_features
         last = last._replace(rows=max(last.rows, min(wanted, _LARGEST_SAMPLE)))
-        sample = draw_sample(
-            blocks,
-            last.rows,
-            rng,
-            free_bias=bias_penalty == 0,
-            budget=int(SHARE * budget),
-            mixture=several,
-            groups=groups,
-            numeric=numeric,
-        )
+        room = int(SHARE * budget)
+        usual: Any = {"free_bias": bias_penalty == 0, "mixture": several}
+        columns: Any = {"groups": groups, "numeric": numeric}
+        sample = draw_sample(blocks, last.rows, rng, budget=room, **usual, **columns)
     search = ScaleSearch(
         sample,
         bias_penalty,
-        budget=int(SHARE * budget),
+        budget=room,
         progress=progress,
         last=last,
         single=len(sample.X) > ROWS_IN_DOUBLE and not fast,
