@@ -9,6 +9,10 @@ far from a straight border), so there it is also taken if it finds clearly bette
 - if the model will combine the functions of three classes or more (`leansvm.probabilities`), the
   log-loss of held-out rows is lower. Each fold combines them by values of its own rows, left out
   one by one: of models of different folds, f differs too much for one map.
+
+Borders between three classes or more may be straight however many rows there are. So with many rows
+and functions that will be combined, one fold compares a linear kernel with the scales that were
+learned on all rows, unless the linear kernel is far behind.
 """
 
 from __future__ import annotations
